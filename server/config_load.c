@@ -160,7 +160,6 @@ static bool config_load_is_of_others(const char *key)
         "vulkan_prepare",
         "vulkan_grouped",
         "vulkan_packed",
-        "vulkan_split",
         "vulkan_tile",
         "vulkan_low_limits",
         "vulkan_least",

@@ -11,13 +11,32 @@ layout(push_constant) uniform push { params_tokens p; };
 
 WRITES(BIND_Y, y);
 READS(BIND_X, x);
+READS_HELD(BIND_X, x_held);
 READS_FLOAT(BIND_WEIGHT, weight);
 READS_FLOAT(BIND_BIAS, bias);
 
 const uint QUADS = (CHANNELS + 3) / 4;
 const uint PIXELS = PIXEL_GROUP / SHARES;
+const uint OWN = (QUADS + SHARES - 1) / SHARES; // quads of each
+const uint HELD = OWN <= 8 ? OWN : 0;           // those that it holds, or else reads again
+
+HELD_QUAD held[HELD + 1];
 
 shared float partial[PIXEL_GROUP];
+
+// Does it with each of the invocation's quads i and its values v.
+#define WITH_OWN(doing)                                                                                            \
+    [[unroll]] for (uint k = 0, i = gl_LocalInvocationID.x / PIXELS; k < HELD; k++, i += SHARES)                       \
+    {                                                                                                                  \
+        const vec4 v = quad_of_held(held[k]);                                                                                  \
+        if (i < QUADS) {                                                                                               \
+            doing                                                                                                      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    for (uint i = gl_LocalInvocationID.x / PIXELS; i < QUADS && HELD == 0; i += SHARES) {                              \
+        const vec4 v = vec4(x[quad_index(p.x, gl_WorkGroupID.z, i, p.size, at)]);                                      \
+        doing                                                                                                          \
+    }
 
 // The total of the pixel's sums, always added in the same order.
 float total(vec4 sum)
@@ -42,26 +61,23 @@ void main()
     const uint share = gl_LocalInvocationID.x / PIXELS;
     const uint own = (gl_WorkGroupID.x + p.first_group) * PIXELS + gl_LocalInvocationID.x % PIXELS;
     const uint at = min(own, p.size - 1);
+    [[unroll]] for (uint k = 0, i = share; k < HELD; k++, i += SHARES)
+        if (i < QUADS)
+            held[k] = x_held[quad_index(p.x, gl_WorkGroupID.z, i, p.size, at)];
     vec4 sum = vec4(0.0);
-    for (uint i = share; i < QUADS; i += SHARES)
-        sum += vec4(x[quad_index(p.x, gl_WorkGroupID.z, i, p.size, at)]);
+    WITH_OWN(sum += v;)
     const float mean = total(sum) * p.mean_factor;
     sum = vec4(0.0);
-    for (uint i = share; i < QUADS; i += SHARES) {
-        const vec4 d = (vec4(x[quad_index(p.x, gl_WorkGroupID.z, i, p.size, at)]) - mean) * lane_mask(i, CHANNELS);
-        sum += d * d;
-    }
+    WITH_OWN(const vec4 d = (v - mean) * lane_mask(i, CHANNELS); sum += d * d;)
     const float factor = inversesqrt(total(sum) * p.variance_factor + p.epsilon);
     if (own >= p.size)
         return;
-    for (uint i = share; i < QUADS; i += SHARES) {
-        vec4 v = (vec4(x[quad_index(p.x, gl_WorkGroupID.z, i, p.size, at)]) - mean) * factor * lane_mask(i, CHANNELS);
+    WITH_OWN(vec4 to = (v - mean) * factor * lane_mask(i, CHANNELS);
         if ((FLAGS & FLAG_IN_SCALE) != 0)
-            v *= weight[i];
+            to *= weight[i];
         if ((FLAGS & FLAG_BIAS) != 0)
-            v += bias[i];
-        y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(v);
-    }
+            to += bias[i];
+        y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(to);)
     for (uint i = QUADS + share; i < BLOCKS; i += SHARES)
         y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(vec4(0.0));
 }

@@ -18,7 +18,6 @@ enum device_switch {
     SWITCH_VULKAN_PREPARE,    /* 0, 1: make pipelines when models are loaded */
     SWITCH_VULKAN_GROUPED,    /* 1: group channels as if there were matrices */
     SWITCH_VULKAN_PACKED,     /* 0: no packed fp16 */
-    SWITCH_VULKAN_SPLIT,      /* 1: convolutions in fp32 use cooperative matrices in plans of fp16 */
     SWITCH_VULKAN_TILE,       /* the number of a convolution's tile, where it fits */
     SWITCH_VULKAN_LOW_LIMITS, /* 1: a device without the limits that we need */
     SWITCH_VULKAN_LEAST,      /* 1: a device with only what every device has */

@@ -63,8 +63,7 @@ struct vk_device {
     VkDevice handle;
     VkQueue queue;
     atomic_bool lost;
-    bool matrix;               /* convolutions in fp16 use cooperative matrices */
-    bool matrix_fp32;          /* and so do those in fp32 of plans of fp16 */
+    bool matrix;               /* convolutions of plans of fp16 use cooperative matrices */
     bool grouped;              /* channels are grouped even where no matrices need it: for tests */
     uint8_t matrix_order[256]; /* row * 16 + column of each invocation's 8 elements of a B matrix */
     bool matrix_direct;        /* an A matrix is held as vk_direct.h wants it */

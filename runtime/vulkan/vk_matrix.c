@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
@@ -156,7 +155,6 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
                      matrix_learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
     device->matrix_direct = device->matrix && matrix_is_order(order + 2 * ELEMENTS) &&
                             matrix_learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
-    device->matrix_fp32 = device->matrix && *switches_get(SWITCH_VULKAN_SPLIT) == '1';
     for (int i = 0; i < ELEMENTS && device->matrix; i++)
         device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)
@@ -191,26 +189,28 @@ int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first,
 /* In the order of union vk_tile. */
 static const union vk_tile tiles[] = {
     {{4, 1, 4, 1, 4, 1, 4, 2, 1}}, {{8, 1, 4, 1, 8, 1, 8, 1, 1}}, {{8, 1, 2, 1, 8, 1, 8, 1, 1}},
-    {{8, 1, 4, 2, 4, 1, 4, 1, 1}}, {{4, 1, 2, 2, 4, 1, 4, 1, 1}}, {{4, 1, 4, 2, 4, 1, 2, 1, 1}},
+    {{8, 1, 4, 2, 4, 1, 4, 1, 1}}, {{4, 1, 2, 2, 4, 3, 4, 1, 1}}, {{4, 1, 4, 2, 4, 1, 2, 1, 1}},
     {{4, 1, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 2, 0, 1, 4, 0}}, {{4, 2, 4, 2, 2, 0, 1, 4, 1}},
     {{4, 2, 4, 2, 1, 0, 1, 4, 1}}, {{2, 1, 4, 2, 2, 0, 1, 4, 1}}, {{2, 1, 4, 2, 1, 0, 1, 4, 1}},
     {{2, 1, 4, 2, 1, 0, 1, 4, 0}}, {{2, 1, 8, 2, 1, 0, 1, 8, 1}}, {{4, 4, 4, 2, 1, 0, 1, 4, 0}},
     {{2, 2, 4, 2, 2, 0, 1, 4, 1}}, {{2, 2, 4, 2, 1, 0, 1, 4, 0}}, {{1, 1, 4, 2, 1, 0, 1, 4, 0}},
     {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 0}}, {{6, 6, 4, 1, 1, 0, 1, 4, 0}},
     {{3, 3, 4, 1, 1, 0, 1, 4, 1}}, {{3, 3, 8, 1, 1, 0, 1, 8, 0}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}},
-    {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{8, 2, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 4, 0, 1, 4, 1}}, {{8, 1, 4, 2, 2, 2, 1, 4, 1}},
+    {{8, 1, 4, 2, 4, 3, 4, 1, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 /* Those for fp32, of which a subgroup holds twice as many sums and weights. */
 static const union vk_tile tiles_fp32[] = {
     {{4, 1, 4, 1, 4, 1, 4, 2, 1}}, {{8, 1, 2, 1, 8, 1, 8, 1, 1}}, {{8, 1, 4, 2, 4, 0, 4, 1, 1}},
-    {{4, 1, 2, 2, 4, 1, 4, 1, 1}}, {{4, 1, 4, 2, 2, 0, 2, 1, 1}}, {{4, 2, 4, 2, 1, 0, 1, 4, 1}},
+    {{4, 1, 2, 2, 4, 3, 4, 1, 1}}, {{4, 1, 4, 2, 2, 0, 2, 1, 1}}, {{4, 2, 4, 2, 1, 0, 1, 4, 1}},
     {{4, 2, 4, 2, 1, 1, 1, 4, 1}}, {{4, 1, 4, 2, 1, 0, 1, 4, 1}}, {{8, 2, 4, 2, 1, 0, 1, 4, 1}},
     {{4, 2, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 2, 0, 1, 4, 1}}, {{2, 1, 4, 2, 1, 0, 1, 4, 1}},
     {{4, 1, 8, 1, 1, 0, 1, 8, 1}}, {{4, 1, 8, 1, 2, 0, 1, 8, 1}}, {{2, 1, 8, 1, 1, 0, 1, 8, 1}},
     {{4, 1, 4, 1, 1, 0, 1, 4, 1}}, {{4, 2, 4, 1, 1, 1, 1, 4, 1}}, {{4, 1, 4, 1, 2, 0, 1, 4, 1}},
     {{4, 1, 2, 2, 1, 1, 1, 2, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 1}},
-    {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{4, 1, 4, 1, 2, 2, 1, 4, 1}}, {{4, 1, 4, 1, 1, 2, 1, 4, 1}}, {{8, 1, 4, 1, 1, 2, 1, 4, 1}},
+    {{8, 1, 4, 1, 4, 0, 4, 2, 1}}, {{4, 1, 4, 1, 2, 0, 2, 4, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 static uint32_t matrix_across(const union vk_tile *tile)
@@ -253,7 +253,7 @@ bool vk_matrix_takes(const struct vk_build *build, const struct node *conv)
     const struct vk_device *device = build->device;
     const uint32_t kernel = (uint32_t)conv->args.conv2d.kernel, stride = (uint32_t)conv->args.conv2d.stride;
     const bool fp16 = vk_plan_halves(build, conv->out);
-    return build->half && (fp16 ? device->matrix : device->matrix_fp32) && matrix_reaches(kernel, stride) &&
+    return build->half && device->matrix && matrix_reaches(kernel, stride) &&
            matrix_shared_bytes(least, kernel, stride, fp16 ? 1 : 2) <= device->traits.limits.maxComputeSharedMemorySize;
 }
 

@@ -20,9 +20,8 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
  * device works without matrices. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
-/* Whether the convolution is done with matrices. One in fp32 may be (SWITCH_VULKAN_SPLIT), if its plan's precision is
- * fp16: then numbers are made of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32
- * none is, for that is what results beyond fp16's range are computed with again. */
+/* Whether the convolution is done with matrices. One in fp32 is, if its plan's precision is fp16: then numbers are made
+ * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what results beyond fp16's range are computed with again. */
 bool vk_matrix_takes(const struct vk_build *build, const struct node *conv);
 
 /* The tensor's channel for column `column` (0..15) of the out matrix that begins with channel `first`, for weights with

@@ -14,6 +14,10 @@ static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)AC
                   (int)ACTIVATION_GELU == 7 && (int)ACTIVATION_SIGMOID == 8,
               "shaders/include/common.glsl has the same numbers");
 
+#define NORM_GROUP 512       /* invocations of a group norm, at most */
+#define NORM_HELD 16         /* quads that each of them holds, at most; with more of them three dispatches are faster */
+#define ATTENTION_GROUPS 128 /* workgroups of an attention, at least: about as many as a GPU has processors */
+
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
@@ -359,11 +363,31 @@ static enum error_code ops_fit_dense(struct vk_frame *frame, struct error *err)
     return code;
 }
 
+/* The widest workgroup for `count` things of which an invocation takes a few; a power of 2. */
+static uint32_t ops_group_of(const struct vk_frame *frame, uint32_t count, uint32_t most)
+{
+    const VkPhysicalDeviceLimits *limits = &frame->build->device->traits.limits;
+    uint32_t group = PIXEL_GROUP;
+    while (group < most && group < count && 2 * group <= limits->maxComputeWorkGroupInvocations &&
+           2 * group <= limits->maxComputeWorkGroupSize[0])
+        group *= 2;
+    return group;
+}
+
+/* Quads that each invocation of a group norm holds, a power of 2 so that few pipelines serve all sizes; 0: too many. */
+static uint32_t ops_norm_held(uint32_t count, uint32_t group)
+{
+    uint32_t held = 1;
+    while (held <= NORM_HELD && held * group < count)
+        held *= 2;
+    return held <= NORM_HELD ? held : 0;
+}
+
 /* Invocations that share a pixel of a layer norm: more where few pixels would leave a GPU idle. */
 static uint32_t ops_layer_shares(uint32_t quads, uint32_t size)
 {
     uint32_t shares = 1;
-    while (shares < 16 && shares * 8 <= quads && size * shares < 32768)
+    while (shares < 32 && shares * 8 <= quads && size * shares < 32768)
         shares *= 2;
     return shares;
 }
@@ -396,14 +420,49 @@ static enum error_code ops_norm(struct vk_frame *frame, struct error *err)
                                 (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
     const uint32_t shares = ops_layer_shares(vk_frame_div_up(channels, 4), size);
     vk_frame_spec(dispatch, layer ? shares : (uint32_t)frame->y.layout.blocks);
+    const uint32_t group = ops_group_of(frame, quads * size / 4, NORM_GROUP);
+    const uint32_t held = ops_norm_held(quads * size, group);
+    if (!layer) {
+        vk_frame_spec(dispatch, group);
+        vk_frame_spec(dispatch, held);
+    }
     dispatch->groups[0] =
         layer ? vk_frame_div_up(size, PIXEL_GROUP / shares) : vk_frame_div_up(vk_frame_div_up(channels, 4), quads);
     dispatch->groups[1] = 1;
     dispatch->work = 4 * vk_frame_quad_work(&frame->y);
-    if (layer || !vk_moments_wanted_norm(quads, size))
+    if (layer || held > 0 || !vk_moments_wanted_norm(quads, size))
         return ops_add_tokens(frame, err);
     code = vk_moments_norm(frame->build, dispatch, &frame->y, &frame->in[OP_X], &frame->in[OP_RESIDUAL1], err);
     return code == OK ? vk_frame_copy_result(frame, err) : code;
+}
+
+/* How a workgroup of an attention is divided: constants of the shader. */
+struct attention_group {
+    uint32_t group, tokens, key_parts, width;
+};
+
+static uint32_t ops_attention_bytes(const struct attention_group *g, uint32_t size, uint32_t quads)
+{
+    return g->tokens * quads * 16 + g->group * 20 + g->key_parts * g->tokens * size * 4 + g->tokens * 4;
+}
+
+/* It does not depend on the number of images, so that the same picture gives the same bytes. */
+static struct attention_group ops_attention_group(const struct vk_frame *frame, uint32_t size, uint32_t quads,
+                                                  uint32_t heads)
+{
+    const uint32_t room = frame->build->device->traits.limits.maxComputeSharedMemorySize;
+    struct attention_group g = {ops_group_of(frame, 8 * quads, 512), 1, quads < 4 ? 1 : 4, 4};
+    while (g.tokens < 8 && (uint64_t)size * heads >= g.tokens * 2 * ATTENTION_GROUPS)
+        g.tokens *= 2;
+    while (g.tokens > 1 && ops_attention_bytes(&g, size, quads) > room)
+        g.tokens /= 2;
+    if (ops_attention_bytes(&g, size, quads) > room) {
+        g.group = PIXEL_GROUP;
+        g.key_parts = 1;
+    }
+    while (g.width < quads && g.width < g.group)
+        g.width *= 2;
+    return g;
 }
 
 static enum error_code ops_attention(struct vk_frame *frame, struct error *err)
@@ -413,12 +472,14 @@ static enum error_code ops_attention(struct vk_frame *frame, struct error *err)
     enum error_code code = ops_fit_dense(frame, err);
     if (code != OK)
         return code;
-    const uint32_t size = frame->y.h * frame->y.w;
-    vk_frame_spec(dispatch, size);
-    vk_frame_spec(dispatch, (uint32_t)(frame->y.layout.channels / args->heads / 4));
-    vk_frame_spec(dispatch, (uint32_t)frame->y.layout.blocks);
+    const uint32_t size = frame->y.h * frame->y.w, quads = (uint32_t)(frame->y.layout.channels / args->heads / 4);
+    const struct attention_group g = ops_attention_group(frame, size, quads, (uint32_t)args->heads);
+    const uint32_t constants[] = {size,        quads,  (uint32_t)frame->y.layout.blocks, g.group, g.tokens,
+                                  g.key_parts, g.width};
+    for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
+        vk_frame_spec(dispatch, constants[i]);
     dispatch->push.tokens.scale = args->scale;
-    dispatch->groups[0] = size;
+    dispatch->groups[0] = vk_frame_div_up(size, g.tokens);
     dispatch->groups[1] = (uint32_t)args->heads;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node);
     return ops_add_tokens(frame, err);
@@ -435,7 +496,7 @@ static enum error_code ops_lookup(struct vk_frame *frame, struct error *err)
         return code;
     vk_frame_spec(dispatch, entries);
     vk_frame_spec(dispatch, (uint32_t)frame->y.layout.blocks);
-    dispatch->groups[0] = vk_frame_div_up(size, PIXEL_GROUP);
+    dispatch->groups[0] = size;
     dispatch->groups[1] = 1;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node) + vk_frame_quad_work(&frame->y);
     return ops_add_tokens(frame, err);

@@ -14,6 +14,7 @@
 #define LEAST 5
 #define MOST 200
 #define BUDGET_MS 3000
+#define PATIENCE_MS 120000 /* for measuring tiles: a server does that, too, while it is idle */
 
 struct network {
     struct model *model;
@@ -392,6 +393,7 @@ static enum error_code network_prepare(struct network *net, const struct bench_s
     code = network_make_data(net, err);
     if (!code && settings->keep)
         code = network_keep_inputs(net, settings->keep, name, err);
+    device_set_patience(PATIENCE_MS);
     return code ? code : plan_create(&net->plan, net->device, net->graph, net->precision, name, err);
 }
 

@@ -16,6 +16,15 @@
 #define READS(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { QUAD name[]; }
 #define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { vec4 name[]; }
 #define WRITES_FLOAT(slot, name) layout(std430, set = 0, binding = slot) restrict writeonly buffer name##_buffer { vec4 name[]; }
+// The same quads, for shaders that hold some: a device may store fp16 and not compute with it.
+#define READS_HELD(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { HELD_QUAD name[]; }
+#if FP16
+#define HELD_QUAD uvec2
+vec4 quad_of_held(uvec2 v) { return vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y)); }
+#else
+#define HELD_QUAD vec4
+vec4 quad_of_held(vec4 v) { return v; }
+#endif
 #define WRITES(slot, name) layout(std430, set = 0, binding = slot) restrict writeonly buffer name##_buffer { QUAD name[]; }
 
 uint group_log(params_operand o) { return o.stride >> OPERAND_STRIDE_BITS; }

@@ -16,7 +16,7 @@ layout(constant_id = 2) const uint DOWN = 1;   // subgroups one above the other;
 layout(constant_id = 3) const uint ROWS = 8;   // of a subgroup
 layout(constant_id = 4) const uint BLOCKS = 1; // of 16 out channels, of a subgroup
 layout(constant_id = 5) const uint STEPS = 2;  // of 16 in channels, of a chunk
-layout(constant_id = 6) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied
+layout(constant_id = 6) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied; 2: the next weights
 layout(constant_id = 7) const uint SPLIT = 1;    // subgroups that divide a chunk's input channels among them
 layout(constant_id = 8) const uint PHASE = 4;    // rows whose parts, with SPLIT, are added up at once
 layout(constant_id = 9) const uint PADDING = 1;  // units after a pixel in shared memory, against bank conflicts
@@ -71,6 +71,7 @@ shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 
 #include "stage.glsl"
+#include "factors.glsl"
 #include "leave.glsl"
 #include "chain.glsl"
 
@@ -82,22 +83,24 @@ void main()
     const uint me = gl_SubgroupInvocationID, place = gl_SubgroupID % PLACES, part = gl_SubgroupID / PLACES;
     const uint down = place % DOWN, first_row = down * ROWS, across = place / DOWN * BLOCKS;
     const uint first_block = gl_WorkGroupID.y * ACROSS + across; // of 16 channels
-    const uint steps = (p.in_blocks + 3) / 4, last_block = (p.out_blocks + 3) / 4 - 1;
+    const uint steps = (p.in_blocks + 3) / 4;
 
     matrix_sum sum[ROWS * BLOCKS];
     [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
         sum[i] = matrix_splat(0.0);
     find_pixels(origin);
     chain_wait(origin.y, origin.y + ROWS * DOWN);
-    if (PREFETCH != 0)
+    if (PREFETCH % 2 != 0)
         load_chunk(n, 0);
+    [[unroll]] for (uint i = 0; i < REACH * BLOCKS && AHEAD != 0; i++)
+        load_weights(i, first_block, part * (STEPS / SPLIT) * KERNEL * TURNS, steps);
     for (uint chunk = 0; chunk < steps; chunk += STEPS) {
-        if (PREFETCH == 0)
+        if (PREFETCH % 2 == 0)
             load_chunk(n, chunk);
         barrier();
         store_chunk(n, chunk);
         barrier();
-        if (PREFETCH != 0 && chunk + STEPS < steps)
+        if (PREFETCH % 2 != 0 && chunk + STEPS < steps)
             load_chunk(n, chunk + STEPS);
 #if FP16
 #define INTO sum
@@ -115,22 +118,17 @@ void main()
 #if !FP16
                 matrix_b left[REACH * BLOCKS]; // b'
 #endif
+                const uint now = (chunk + step) * KERNEL * TURNS + turn, next = AHEAD == 0 ? now : next_of(now, part, steps);
                 [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
-                    const uint f = i % BLOCKS, member = BLOCKS == 1 ? first_block & PAIRED : f & PAIRED;
-                    const uint ky = first_tap + i / BLOCKS;
-                    const uint unit = min((first_block >> PAIRED) + (f >> PAIRED), last_block >> PAIRED);
-                    const uint column = ((unit * steps + chunk + step) * KERNEL + kx) * KERNEL;
-                    const uint at = ((column + ky << PAIRED) + member) * SUBGROUP * PARTS + me;
-                    uvec4 v = uvec4(0);
-                    if (TURNS == 1 || ky < KERNEL)
-                        v = weight[at];
-                    HOLD(b[i], v)
+                    if (AHEAD == 0)
+                        load_weights(i, first_block, now, steps);
+                    HOLD(b[i], factors[i * PARTS])
 #if !FP16
-                    if (TURNS == 1 || ky < KERNEL)
-                        v = weight[at + SUBGROUP];
-                    HOLD(left[i], v)
+                    HOLD(left[i], factors[i * PARTS + 1])
 #endif
                 }
+                [[unroll]] for (uint i = 0; i < REACH * BLOCKS && AHEAD != 0; i++)
+                    load_weights(i, first_block, next, steps);
                 [[unroll]] for (uint r = 0; r < SPAN; r++) {
                     const uint row = first_row * STEP + first_tap + r;
                     const uint from = (TURNS == 1 ? row : min(row, TILE_H - 1)) * TILE_W + kx;

@@ -75,13 +75,14 @@ void load_chunk(uint n, uint step)
     }
 }
 
-// The first numbers in xy, what they leave in zw. Beyond fp16's range there is no second one, so that no sum is finite.
+// The first numbers in xy, what they leave in zw. Bits are cut off for the first ones, since a compiler may hold a number
+// to be the same after a way to fp16 and back. Beyond fp16's range there is no second one, so that no sum is finite.
 uvec4 split(vec4 v)
 {
     v *= SPLIT_INPUT;
-    const f16vec4 first = f16vec4(v);
-    const f16vec4 second = f16vec4(mix(v - vec4(first), vec4(uintBitsToFloat(0x7fc00000u)), greaterThan(abs(v), vec4(65504.0))));
-    return uvec4(packFloat2x16(first.xy), packFloat2x16(first.zw), packFloat2x16(second.xy), packFloat2x16(second.zw));
+    const vec4 first = uintBitsToFloat(floatBitsToUint(v) & uvec4(0xffffe000u));
+    const vec4 rest = mix(v - first, vec4(uintBitsToFloat(0x7fc00000u)), greaterThan(abs(v), vec4(65504.0)));
+    return uvec4(packHalf2x16(first.xy), packHalf2x16(first.zw), packHalf2x16(rest.xy), packHalf2x16(rest.zw));
 }
 
 void store_chunk(uint n, uint step)
