@@ -117,9 +117,18 @@ static void cli_store_told(void *context, const struct move_counts *counts)
 static int cli_store_look(const struct cli_store *cli, bool check)
 {
     struct error err = ERROR_INIT;
-    struct move_place place;
+    struct move_place place = {0};
     struct move_counts counts = {0};
-    enum error_code code = cli_store_open(cli, cli->config.store, NULL, !check, &place, &err);
+    enum error_code code = OK;
+    bool there = true;
+    if (check && store_is_shared(cli->config.store)) /* opening it would make its tables */
+        code = store_look_shared(cli->config.store, cli->config.store_password_file, &there, &err);
+    if (!code && !there) {
+        printf("there are no tables in this database yet; the first server that starts makes them\n");
+        return CLI_OK;
+    }
+    if (!code)
+        code = cli_store_open(cli, cli->config.store, NULL, !check, &place, &err);
     if (!code && check)
         code = move_check(&place, &counts, &err);
     cli_store_close(&place);

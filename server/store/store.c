@@ -45,6 +45,12 @@ enum error_code store_open_shared(struct store **out, const char *where, const c
     return store_pg_open(out, where, password_file, err);
 }
 
+enum error_code store_look_shared(const char *where, const char *password_file, bool *there, struct error *err)
+{
+    *there = false;
+    return store_pg_look(where, password_file, there, err);
+}
+
 void store_close(struct store **store)
 {
     struct store *old = *store;

@@ -66,6 +66,11 @@ bool store_shared(const struct store *store);
 enum error_code store_open_shared(struct store **out, const char *where, const char *password_file,
                                   struct error *err) MUST_CHECK;
 
+/* Looks at the tables of such a database, and changes nothing. *there: they are those of this program; false: there are
+ * none yet. ERROR_UNSUPPORTED: they are older ones, or of a version more than one step newer; else as above. */
+enum error_code store_look_shared(const char *where, const char *password_file, bool *there,
+                                  struct error *err) MUST_CHECK;
+
 /* What connecting to a shared store takes, for a sandbox: the TCP ports, and the files that its URI
  * names. */
 typedef void store_port_fn(void *context, unsigned port);

@@ -11,6 +11,12 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
     return pg_available(err);
 }
 
+enum error_code store_pg_look(const char *where, const char *password_file, bool *there, struct error *err)
+{
+    (void)where, (void)password_file, (void)there;
+    return pg_available(err);
+}
+
 #else
 
 #include <stdio.h>
@@ -370,32 +376,56 @@ static const struct store_engine store_pg = {.start = store_pg_start,
 /* --- opening -------------------------------------------------------------------------------------------------------
  */
 
-/* In a transaction, with the lock: makes the tables, or brings them up to date. */
-static enum error_code store_pg_tables(PGconn *db, struct error *err)
+/* The version of the tables; 0: there are none. */
+static enum error_code store_pg_version(PGconn *db, int64_t *version, struct error *err)
 {
-    int64_t there = 0, version = 0;
-    char sql[96];
+    int64_t there = 0;
+    *version = 0;
     enum error_code code = store_pg_ask(db,
                                         "SELECT count(*) FROM pg_tables WHERE tablename = 'schema_version'"
                                         " AND schemaname = current_schema()",
                                         &there, err);
     if (!code && there)
-        code = store_pg_ask(db, STORE_SQL_VERSION_NOW, &version, err);
-    if (code)
-        return code;
-    if (version > PG_VERSION + 1)
+        code = store_pg_ask(db, STORE_SQL_VERSION_NOW, version, err);
+    if (!code && *version > PG_VERSION + 1)
         return error_set(err, ERROR_UNSUPPORTED,
                          "the store of jobs was written by a newer version of this program (format %lld; this one "
                          "knows %d, and works with %d)",
-                         (long long)version, PG_VERSION, PG_VERSION + 1);
-    if (version >= PG_VERSION)
-        return OK;
+                         (long long)*version, PG_VERSION, PG_VERSION + 1);
+    return code;
+}
+
+/* In a transaction, with the lock: makes the tables, or brings them up to date. */
+static enum error_code store_pg_tables(PGconn *db, struct error *err)
+{
+    int64_t version;
+    char sql[96];
+    enum error_code code = store_pg_version(db, &version, err);
+    if (code || version >= PG_VERSION)
+        return code;
     for (size_t i = 0; !code && i < sizeof store_sql_schema / sizeof *store_sql_schema; i++)
         if (store_sql_schema[i].version > version)
             code = pg_do(db, store_sql_schema[i].sql, 0, NULL, NULL, err);
     snprintf(sql, sizeof sql,
-             there ? "UPDATE schema_version SET version = %d" : "INSERT INTO schema_version VALUES (%d)", PG_VERSION);
+             version ? "UPDATE schema_version SET version = %d" : "INSERT INTO schema_version VALUES (%d)", PG_VERSION);
     return code ? code : pg_do(db, sql, 0, NULL, NULL, err);
+}
+
+enum error_code store_pg_look(const char *where, const char *password_file, bool *there, struct error *err)
+{
+    PGconn *db = NULL;
+    int64_t version = 0;
+    enum error_code code = pg_connect(&db, where, password_file ? password_file : "", err);
+    if (!code)
+        code = store_pg_version(db, &version, err);
+    PQfinish(db);
+    *there = version >= PG_VERSION;
+    if (!code && version && !*there)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "the tables of this store are older ones (format %lld; this program's is %d): restored store "
+                         "migrate brings them up to date, and so does the first server of this version that starts",
+                         (long long)version, PG_VERSION);
+    return code;
 }
 
 static enum error_code store_pg_prepare(struct store *store, struct error *err)

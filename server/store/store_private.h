@@ -59,6 +59,8 @@ enum error_code store_sqlite_open(struct store **out, const char *path, struct e
 enum error_code store_pg_open(struct store **out, const char *where, const char *password_file,
                               struct error *err) MUST_CHECK;
 
+enum error_code store_pg_look(const char *where, const char *password_file, bool *there, struct error *err) MUST_CHECK;
+
 /* A store of this engine with room for the path; NULL: memory is out, and err says so. */
 struct store *store_new(const struct store_engine *engine, const char *path, struct error *err);
 
