@@ -1,10 +1,15 @@
 #include "server/image/defect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
+
+/* A line across a small picture is a large part of it: what has fewer px than so many of its shorter sides is not huge.
+ */
+#define DEFECT_LINE 5
 
 const char *const defect_names[DEFECT_KINDS] = {"thin", "crack", "dust", "stain"};
 const uint8_t defect_grays[DEFECT_GIVEN + 1] = {0, 240, 224, 208, 192, 255};
@@ -147,7 +152,8 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
     }
     const double pixels = (double)map->width * map->height;
     float share = (double)area > (double)rule->large * pixels ? rule->kinds[best].sure_large : rule->sure;
-    if (rule->huge > 0 && (double)area > (double)rule->huge * pixels)
+    const double across = DEFECT_LINE * fmin(map->width, map->height);
+    if (rule->huge > 0 && (double)area > fmax((double)rule->huge * pixels, across))
         share = rule->sure_huge;
     const bool counts =
         area >= (uint64_t)rule->least && root->sure && (double)root->sure >= (double)share * (double)area;

@@ -41,7 +41,8 @@ struct defect_rule {
     } kinds[DEFECT_KINDS];
     float sure;
     float large;           /* share of the picture from which a defect is large */
-    float huge, sure_huge; /* the same of what covers still more, for all kinds; huge 0: there is no such limit */
+    float huge, sure_huge; /* the same of what covers still more, for all kinds; huge 0: there is no such limit. A line
+                              across a small picture, of five times its shorter side, is not huge */
     int least;             /* px: what is smaller is none */
 };
 

@@ -81,7 +81,8 @@ static void judge(const struct flood *f, uint8_t *mask, struct defect_counts *co
     for (int k = 1; k < DEFECT_KINDS; k++)
         best = kinds[k] > kinds[best] ? k : best;
     const double area = f->count, pixels = (double)f->map->width * f->map->height;
-    const int huge = f->rule->huge > 0 && area > (double)f->rule->huge * pixels;
+    const int side = f->map->width < f->map->height ? f->map->width : f->map->height;
+    const int huge = f->rule->huge > 0 && area > (double)f->rule->huge * pixels && area > 5.0 * side;
     const double share = huge                                     ? f->rule->sure_huge
                          : area > (double)f->rule->large * pixels ? f->rule->kinds[best].sure_large
                                                                   : f->rule->sure;
@@ -176,9 +177,32 @@ static void test_clear(void **state)
     }
 }
 
+/* Half of what is likely is sure, in a small picture: a line across it counts, a spot of more px does not. */
+static void test_small(void **state)
+{
+    (void)state;
+    static const struct defect_rule rule = {.kinds = {{110, 160, 0.35f}, {0}, {0}, {0}},
+                                            .sure = 0.35f,
+                                            .large = 0.001f,
+                                            .huge = 0.01f,
+                                            .sure_huge = 0.7f,
+                                            .least = 8};
+    uint8_t level[SIDE * SIDE], kind[SIDE * SIDE] = {0}, mask[SIDE * SIDE];
+    const struct defect_map map = {SIDE, SIDE, level, kind};
+    struct defect_counts counts;
+    struct error err = ERROR_INIT;
+    for (int width = 2; width <= 16; width += 14) {
+        for (int i = 0; i < SIDE * SIDE; i++)
+            level[i] = i % SIDE / width != 1 || (width > 2 && i / SIDE > width) ? 0 : i & 1 ? 170 : 120;
+        assert_int_equal(defect_find(&map, &rule, mask, &counts, &err), OK);
+        assert_int_equal(counts.defects[0], width == 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_floods),
-                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clear)};
+                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clear),
+                                       cmocka_unit_test(test_small)};
     return cmocka_run_group_tests_name("defect", tests, NULL, NULL);
 }
