@@ -479,9 +479,11 @@ static enum MHD_Result cog_health(struct request *request)
     if (queue_bounded(queue) >= queue_capacity(queue)) {
         status = "BUSY";
     } else if (count) {
-        const bool starts = worker_pool_ready(request->server->pool, &ignored) == ERROR_BUSY;
-        status = starts ? "STARTING" : worker_pool_draining(request->server->pool) ? "DEFUNCT" : "SETUP_FAILED";
-        setup = starts ? "starting" : worker_pool_draining(request->server->pool) ? setup : "failed";
+        const bool ends = worker_pool_draining(request->server->pool);
+        const bool starts = worker_pool_ready(request->server->pool, &ignored) == ERROR_BUSY ||
+                            (!ends && reasons[0].code == ERROR_BUSY); /* the database will be back */
+        status = starts ? "STARTING" : ends ? "DEFUNCT" : "SETUP_FAILED";
+        setup = starts ? "starting" : ends ? setup : "failed";
     }
     char text[sizeof reasons->text];
     return reply_json(request, REPLY_OK,

@@ -43,7 +43,7 @@ const struct config *server_config(const struct server *server);
 struct limits server_limits(const struct config *config);
 
 /* Why a request that names no models cannot be done now, with the shutdown alone while it shuts down; 0: it can. */
-#define SERVER_REASONS_MAX 3
+#define SERVER_REASONS_MAX 4
 int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MAX]);
 
 /* Writes one line to the log, whatever the level: current jobs, queue, connections, memory and devices. */

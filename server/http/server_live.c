@@ -117,6 +117,8 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
     const int roomless = server->keeper ? keeper_roomless(server->keeper, NULL, NULL) : 0;
     if (roomless)
         error_set(&reasons[count++], ERROR_FULL, "%d results wait for room: the spool or its disk is full", roomless);
+    if (server->keeper && !store_reachable(keeper_store(server->keeper)))
+        error_set(&reasons[count++], ERROR_BUSY, "the database of jobs does not answer");
     /* the workers know the models they have loaded, the store whether a request would still find them */
     if (worker_pool_ready(server->pool, &reasons[count]) ||
         (server->checks && model_store_ready(server->checks, &reasons[count])))

@@ -461,6 +461,10 @@ describe('the database is killed', { skip }, () => {
       }
       assert.equal((await get(front, `/v1/jobs/${ids[0]}`)).status, 503);
       assert.equal((await fetch(`${front.url}/healthz`)).status, 200);
+      for (const server of [front, worker]) {
+        const { reasons } = await until('it says why', async () => { const { status, json } = await get(server, '/readyz'); return status === 503 && json; });
+        assert.ok(reasons.includes('The database of jobs does not answer'), reasons);
+      }
     } finally {
       own.start();
     }
