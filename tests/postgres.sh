@@ -4,7 +4,7 @@
 # installed, the command runs without one, after a line that says so; it tells its tests to skip what needs one.
 # Within the command, `sh tests/postgres.sh --kill` ends the server as kill -9 does, and `--start` starts it again.
 # fsync is off, because a killed process leaves the system's cache; RESTORED_TEST_POSTGRES_FSYNC=on turns it on.
-# RESTORED_TEST_POSTGRES_MORE has more lines for postgresql.conf, RESTORED_TEST_POSTGRES_IN the folder
+# TEST_POSTGRES_MORE has more lines for postgresql.conf, TEST_POSTGRES_IN the folder
 # for its own (/tmp).
 set -u
 
@@ -37,7 +37,7 @@ if [ ! -x "$bin/initdb" ]; then
     echo "no PostgreSQL is installed (postgresql): tests that need one are skipped" >&2
     exec "$@"
 fi
-dir=$(mktemp -d "${RESTORED_TEST_POSTGRES_IN:-/tmp}/restored_postgres_XXXXXX") || exit 1
+dir=$(mktemp -d "${TEST_POSTGRES_IN:-/tmp}/restored_postgres_XXXXXX") || exit 1
 export RESTORED_TEST_POSTGRES_DIR="$dir"
 [ "$(id -u)" -eq 0 ] && chown postgres "$dir"
 chmod 755 "$dir"
@@ -60,7 +60,7 @@ max_connections = 200
 shared_buffers = 32MB
 fsync = ${RESTORED_TEST_POSTGRES_FSYNC:-off}
 full_page_writes = ${RESTORED_TEST_POSTGRES_FSYNC:-off}
-${RESTORED_TEST_POSTGRES_MORE:-}
+${TEST_POSTGRES_MORE:-}
 END
 # Another run may have taken the same port in between: then another one is tried.
 try=0
