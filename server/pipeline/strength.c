@@ -17,7 +17,8 @@
  * 1 where it loses something that it has nothing in common with, more where it only weakens. The picture stays where
  * it has more, there and in the whole face, unless that more is damage:
  *
- * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean;
+ * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean; of a
+ *   noisy picture only a little stays, where it has more than noise;
  * - JPEG's blocks: second differences are larger at every eighth column and row;
  * - scratches and dust: single px that differ by many times the restoration's detail around them.
  *
@@ -33,10 +34,17 @@ static const double strength_blocks[2] = {1.5, 1.8};    /* second differences at
 static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that is in such px */
 #define STRENGTH_TINY_OUTLIER 0.09                      /* in a tiny face the upper limit of it is so much higher */
 /* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
-#define STRENGTH_LARGE_NOISE 0.1
+#define STRENGTH_LARGE_NOISE 0.13
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
  * smaller face the network's error is smaller, in a larger one larger. */
 static const double strength_faint[2] = {1.0, 1.5};
+/* Where it adds detail in less than these shares of the cells, a picture may differ by so many levels more. */
+static const double strength_adds[2] = {0.3, 0.7};
+#define STRENGTH_FEW 0.6
+/* A picture that is only a little soft is as far from the truth as its restoration, but on another side: so much of it
+ * stays, up to this root of D. */
+static const double strength_softer[2] = {2.2, 3.0};
+#define STRENGTH_SOFT 0.5
 /* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
 static const double strength_blurred[2] = {0.4, 0.5};
 static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a picture that blocks hardly spoil */
@@ -45,10 +53,18 @@ static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a 
 /* In a tiny face (by its scale: in one of 50 px wholly, of 82 px not at all) a good picture has more than its
  * restoration nearly everywhere, and so has noise. */
 static const double strength_tiny[2] = {0.15, 0.25};
-static const double strength_less[2] = {0.07, 0.13}; /* the share of the cells where the restoration clearly has more */
-#define STRENGTH_CLEARLY 0.6                         /* by so much of the difference */
-#define STRENGTH_TINY_SKIN 2.1                       /* as STRENGTH_SKIN */
-#define STRENGTH_TINY_NOISE 0.12                     /* the upper limit of noise is so much higher */
+/* The share of the cells where the restoration clearly has more, and of what is in outliers, together. */
+static const double strength_less[2] = {0.11, 0.17};
+#define STRENGTH_CLEARLY 0.6     /* by so much of the difference */
+#define STRENGTH_TINY_SKIN 2.1   /* as STRENGTH_SKIN */
+#define STRENGTH_TINY_NOISE 0.12 /* the upper limit of noise is so much higher */
+/* In a sharp face, of as much (I - R) / D as the second, cells count as sharp in which the restoration adds a little.
+ */
+static const double strength_sharp[2] = {0.5, 1.0};
+/* Of what a noisy picture has beyond its noise (which is so many times the quiet cells' difference) the second part
+ * stays; at least the first, of a large face three times as much; at most the third. */
+static const double strength_trust[3] = {0.04, 0.8, 0.5};
+#define STRENGTH_HEARD 1.15
 /* The change that an undamaged face may have, and one of which everything is damage. */
 static const double strength_changed[2] = {0.12, 0.2};
 
@@ -299,8 +315,21 @@ static double strength_more(const struct strength_cell *cell)
     return (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
 }
 
-/* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
-static double strength_judge(struct strength_work *w, double blocks)
+/* What the whole face says. */
+struct strength_sums {
+    double mean;   /* of the cells' differences */
+    double more;   /* (I - R) / D */
+    double less;   /* the share of the cells where the restoration clearly has more */
+    double damage; /* the share of its detail that the restoration adds, 0..1 */
+    double even;   /* of noise, the quiet quarter's share of the mean: lower in cells of few px */
+    double noise;  /* 0..1: what the picture has more is noise */
+    double coarse; /* and JPEG's blocks */
+    double beyond; /* 0..1: the crop holds less than the picture */
+    double tiny;   /* 0..1 */
+};
+
+/* false: there is nothing to compare. */
+static bool strength_sum(const struct strength_work *w, double blocks, struct strength_sums *sums)
 {
     double mean = 0, picture = 0, restoration = 0, pixels = 0, less = 0;
     int n = 0;
@@ -316,34 +345,64 @@ static double strength_judge(struct strength_work *w, double blocks)
         less += strength_more(cell) < -STRENGTH_CLEARLY;
     }
     if (n < 4 || mean <= 0)
-        return 0; /* nothing to compare: the restoration is used */
-    mean /= n;
-    const double more = (picture - restoration) / (n * mean);
-    const double even = 1 - 0.95 * sqrt(n / pixels);       /* of noise, the quarter's energy in cells of so few px */
-    const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
-    const double tiny = 1 - strength_rise(strength_tiny[0], strength_tiny[1], w->scale);
-    const double doubt =
-        strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond), sqrt(w->quiet), tiny);
-    const double large = STRENGTH_LARGE_NOISE * beyond * fmax(1 - 2 * (w->map->step - 1), 0);
-    const double noise =
-        strength_rise(strength_noise[0] + large, strength_noise[1] + large + STRENGTH_TINY_NOISE * tiny, doubt) *
-        strength_loud(w);
-    const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
-                          (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
-    const double clean =
-        strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
-        (1 - strength_rise(strength_outlier[0], strength_outlier[1] + STRENGTH_TINY_OUTLIER * tiny, w->spoilt)) *
-        (1 - tiny * strength_rise(strength_less[0], strength_less[1], less / n));
-    const double damage = 1 - fmin(picture / fmax(restoration, 0.01), 1);
-    const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 2))) *
-                         (1 - strength_rise(strength_blurred[0], strength_blurred[1], damage)) * (1 - noise) *
-                         (1 - coarse);
+        return false;
+    *sums = (struct strength_sums){.mean = mean / n,
+                                   .more = (picture - restoration) / mean,
+                                   .less = less / n,
+                                   .damage = 1 - fmin(picture / fmax(restoration, 0.01), 1),
+                                   .even = fmax(1 - 0.95 * sqrt(n / pixels), 0.5),
+                                   .beyond = strength_rise(1, 1.6, w->scale),
+                                   .tiny = 1 - strength_rise(strength_tiny[0], strength_tiny[1], w->scale)};
+    const double doubt = strength_doubt(w->quiet / sums->mean / sums->even, sums->more, blocks * (1 - sums->beyond),
+                                        sqrt(w->quiet), sums->tiny);
+    const double large = STRENGTH_LARGE_NOISE * sums->beyond * fmax(1 - 2 * (w->map->step - 1), 0.3);
+    sums->noise = strength_loud(w) * strength_rise(strength_noise[0] + large,
+                                                   strength_noise[1] + large + STRENGTH_TINY_NOISE * sums->tiny, doubt);
+    sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * sums->beyond) *
+                   (1 - 0.7 * sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more));
+    return true;
+}
+
+/* How much of the whole picture stays since the restoration is hardly surer: of one that is only a little soft half. */
+static double strength_unsure(const struct strength_work *w, const struct strength_sums *sums)
+{
+    const double root = sqrt(sums->mean) / fmin(w->scale, 2);
+    const double few =
+        STRENGTH_FEW * (1 - sums->coarse) * (1 - strength_rise(strength_adds[0], strength_adds[1], sums->less));
+    const double soft =
+        STRENGTH_SOFT * (1 - sums->beyond) * (1 - strength_rise(strength_softer[0], strength_softer[1], root));
+    return fmax(1 - strength_rise(strength_faint[0] + few, strength_faint[1] + few, root), soft) *
+           (1 - strength_rise(strength_blurred[0], strength_blurred[1], sums->damage)) * (1 - sums->noise) *
+           (1 - sums->coarse);
+}
+
+/* How much of a noisy picture stays in a cell: what is there beyond the noise, as Wiener's filter has it. */
+static double strength_trace(const struct strength_work *w, const struct strength_sums *sums, double difference)
+{
+    const double beyond = 1 - STRENGTH_HEARD * w->quiet / sums->even / fmax(difference, 1e-6);
+    return fmin(fmax(strength_trust[1] * beyond, strength_trust[0] * (1 + 2 * sums->beyond)), strength_trust[2]);
+}
+
+/* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
+static double strength_judge(struct strength_work *w, double blocks)
+{
+    struct strength_sums sums;
+    if (!strength_sum(w, blocks, &sums))
+        return 0; /* the restoration is used */
+    const double detail = strength_rise(strength_detail[0], strength_detail[1], sums.more);
+    const double outlier = strength_outlier[1] + STRENGTH_TINY_OUTLIER * sums.tiny;
+    const double clean = detail * (1 - sums.noise) * (1 - sums.coarse) *
+                         (1 - strength_rise(strength_outlier[0], outlier, w->spoilt)) *
+                         (1 - sums.tiny * strength_rise(strength_less[0], strength_less[1], sums.less + w->spoilt));
+    const double unsure = strength_unsure(w, &sums);
+    const double sharp = 0.3 * (1 - sums.beyond) * strength_rise(strength_sharp[0], strength_sharp[1], sums.more);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
-        const double here = strength_more(cell);
-        cell->keep = fmax(faint, clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond));
+        const double here = strength_more(cell) + 0.6 * sums.beyond + sharp;
+        cell->keep = fmax(fmax(unsure, clean * strength_rise(strength_detail[0], strength_detail[1], here)),
+                          detail * sums.noise * strength_trace(w, &sums, cell->difference));
     }
-    return damage;
+    return sums.damage;
 }
 
 /* Between the cells' middles: the limit and what stays. */

@@ -166,7 +166,8 @@ static void damage_goes(void **state)
         add_noise(worse, (float)(12 / fmin(scales[i], 1)));
         f = weigh(worse, truth, scales[i], -1);
         printf("    noise at %g: %.3f, change %.3f\n", scales[i], f.used, f.change);
-        assert_true(f.used > 0.9);
+        /* where there is more than noise, a little of it stays: more where the crop holds less */
+        assert_true(f.used > 0.85 && f.used < 0.98);
     }
     set(0);
     compress(worse);
@@ -208,7 +209,7 @@ static void tiny_faces(void **state)
     const double faint = weigh(given, truth, 0.125, -1).used;
     printf("    of 41 px: sharp %.3f, with grain %.3f, out of focus and scratched %.3f, faintly %.3f\n", sharp, grain,
            scratched, faint);
-    assert_true(sharp < 0.15 && grain > 0.85 && scratched > 0.9 && faint > 0.9);
+    assert_true(sharp < 0.15 && grain > 0.8 && grain < 0.95 && scratched > 0.9 && faint > 0.9);
 }
 
 /* Twice as large as its crop: even detail is no noise, and what is as small as the error of a network that sees half of
@@ -232,8 +233,8 @@ static void large_faces(void **state)
     assert_true(even < 0.1 && little < 0.2);
 }
 
-/* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; but
- * where all detail is the restoration's, the picture is blurred, and nothing of it is kept. */
+/* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; where it
+ * is more, half of it; but where all detail is the restoration's, the picture is blurred, and nothing of it is kept. */
 static void little_is_left(void **state)
 {
     (void)state;
@@ -244,6 +245,14 @@ static void little_is_left(void **state)
     struct face f = weigh(worse, truth, 1, -1);
     printf("    hardly out of focus: %.3f\n", f.used);
     assert_true(f.used < 0.1);
+    for (int i = 0; i < PLANE; i++) {
+        const float fine = sinf((float)(i % CROP) * 0.9f + (float)i / CROP * 0.35f);
+        worse[i] = 125 + 10 * fine;
+        truth[i] = 125 + 12.5f * fine;
+    }
+    f = weigh(worse, truth, 1, -1);
+    printf("    a little out of focus: %.3f\n", f.used);
+    assert_true(f.used > 0.45 && f.used < 0.55);
     for (int i = 0; i < PLANE; i++) { /* smooth skin, blurred: as little is added, but all detail is */
         worse[i] = 125;
         truth[i] = 125 + 1.2f * sinf((float)(i % CROP) * 0.9f + (float)i / CROP * 0.35f);
