@@ -160,11 +160,14 @@ static void repair_count(struct restoration *r, const uint8_t *mask)
 }
 
 /* The mask as others get it: white where it was filled, or a gray for each kind. */
-static void repair_show(struct image *shown, const uint8_t *mask, bool kinds)
+static void repair_show(struct image *mask, bool kinds)
 {
-    const size_t pixels = (size_t)shown->width * (size_t)shown->height;
-    for (size_t i = 0; i < pixels; i++)
-        ((uint8_t *)shown->pixels)[i] = kinds ? defect_grays[mask[i]] : mask[i] ? 255 : 0;
+    const size_t pixels = (size_t)mask->width * (size_t)mask->height;
+    uint8_t *v = mask->pixels;
+    for (size_t i = 0; i < pixels && !kinds; i++)
+        v[i] = v[i] ? 255 : 0;
+    for (size_t i = 0; i < pixels && kinds; i++)
+        v[i] = defect_grays[v[i]];
 }
 
 /* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
@@ -187,27 +190,27 @@ enum error_code repair_step(struct step *step, struct error *err)
         restoration_note(r, "no-damage-detector", "no damage detector is installed or chosen: nothing was repaired");
     if (!repair_wanted(step))
         return OK;
-    uint8_t *mask = mem_calloc((size_t)r->picture->width, (size_t)r->picture->height);
-    struct image *shown = r->mask; /* until nothing can fail, another attempt may need the one that was sent */
-    enum error_code code = mask ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
+    struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */
+    enum error_code code = image_create(&found, r->picture->width, r->picture->height, 1, 8, false, err);
+    uint8_t *mask = code == OK ? found->pixels : NULL;
     if (code == OK && step->model[ROLE_DAMAGE] && !alone)
         code = repair_look(step, mask, err);
+    else if (code == OK)
+        memset(mask, 0, (size_t)found->width * (size_t)found->height);
     if (code == OK) {
         repair_combine(r, mask);
         repair_count(r, mask);
     }
-    if (code == OK && !shown)
-        code = image_create(&shown, r->picture->width, r->picture->height, 1, 8, false, err);
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, r->options.repair_strength, err);
     if (code == OK) {
-        repair_show(shown, mask, r->options.mask_kinds);
-        r->mask = shown;
-    } else if (!r->mask) {
-        image_destroy(&shown);
+        repair_show(found, r->options.mask_kinds);
+        image_destroy(&r->mask);
+        r->mask = found;
+    } else {
+        image_destroy(&found);
     }
     r->repaired = code == OK;
-    free(mask);
     return code;
 }

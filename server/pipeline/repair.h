@@ -14,7 +14,11 @@ bool repair_wanted(const struct step *step);
  */
 enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err) MUST_CHECK;
 
-/* Runs a role's network once on planes or pictures and waits; results that are not finite are refused as in
+/* A run of a role's network on planes or pictures, which these outlive. */
+struct run_io repair_io(const struct step *step, enum model_role role, const struct run_input *inputs,
+                        const struct run_output *output);
+
+/* Does it and waits; results that are not finite are refused as in
  * step_network. */
 enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
                                const struct run_input *inputs, const struct run_output *output,

@@ -194,23 +194,56 @@ static size_t changes_find(const struct fill_changes *changes, int y, int x)
     return low;
 }
 
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *w)
+/* A row's changes that lie in a window, by its share there. */
+static void change_add(const struct fill_changes *changes, const struct fill_window *w, int y)
 {
     const struct fill_cut *cut = w->cut;
-    const int reach = cut->core + cut->blend, top = w->row * cut->core - cut->blend,
-              left = w->column * cut->core - cut->blend, right = w->column * cut->core + reach;
-    for (int y = top > 0 ? top : 0; y < w->row * cut->core + reach && y < changes->height; y++) {
-        const float down = change_share(cut, y, w->row, cut->rows), *row = w->rgb + (y - w->y) * cut->side - w->x;
-        for (size_t i = changes_find(changes, y, left); i < changes->row_ends[y]; i++) {
-            struct fill_change *change = &changes->list[i];
-            const int x = (int)change->x;
-            if (x >= right)
-                break;
-            const float share = down * change_share(cut, x, w->column, cut->columns);
-            for (int c = 0; c < 3; c++)
-                change->rgb[c] += share * row[c * cut->pixels + x];
-        }
+    const int reach = cut->core + cut->blend, left = w->column * cut->core - cut->blend,
+              right = w->column * cut->core + reach;
+    const float down = change_share(cut, y, w->row, cut->rows);
+    const float *row = w->rgb + (y - w->y) * cut->side - w->x;
+    for (size_t i = changes_find(changes, y, left); i < changes->row_ends[y]; i++) {
+        struct fill_change *change = &changes->list[i];
+        const int x = (int)change->x;
+        if (x >= right)
+            break;
+        const float share = down * change_share(cut, x, w->column, cut->columns);
+        for (int c = 0; c < 3; c++)
+            change->rgb[c] += share * row[c * cut->pixels + x];
     }
+}
+
+struct add_loop {
+    const struct fill_changes *changes;
+    const struct fill_window *windows;
+    int count, top, bottom; /* the rows */
+};
+
+static void changes_add_band(void *context, int item)
+{
+    const struct add_loop *loop = context;
+    int begin, end;
+    thread_band(loop->bottom - loop->top, item, &begin, &end);
+    for (int i = 0; i < loop->count; i++) {
+        const struct fill_window *w = &loop->windows[i];
+        const int first = w->row * w->cut->core - w->cut->blend, last = (w->row + 1) * w->cut->core + w->cut->blend;
+        for (int y = loop->top + begin; y < loop->top + end; y++)
+            if (y >= first && y < last)
+                change_add(loop->changes, w, y);
+    }
+}
+
+void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count)
+{
+    const struct fill_cut *cut = windows->cut;
+    const int top = windows[0].row * cut->core - cut->blend,
+              bottom = (windows[count - 1].row + 1) * cut->core + cut->blend;
+    struct add_loop loop = {.changes = changes,
+                            .windows = windows,
+                            .count = count,
+                            .top = top > 0 ? top : 0,
+                            .bottom = bottom < changes->height ? bottom : changes->height};
+    thread_for(thread_bands(loop.bottom - loop.top), changes_add_band, &loop);
 }
 
 /* ---- into the picture -------------------------------------------------------------------------------------------- */

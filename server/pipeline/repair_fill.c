@@ -10,8 +10,7 @@
 #include "server/pipeline/repair_private.h"
 
 #define FILL_WINDOW 256 /* px, of a network that takes any */
-#define FILL_BATCH 8    /* windows that a run has, at most */
-#define FILL_GROUP 16   /* windows that are worked on at a time: enough for many cores, and some 30 MB */
+#define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
 
 static struct fill_cut fill_cut(int side, int width, int height)
 {
@@ -24,6 +23,18 @@ static struct fill_cut fill_cut(int side, int width, int height)
     return cut;
 }
 
+/* Windows that are worked on together; while the device has those of one flight, the host prepares the other's. */
+struct fill_flight {
+    struct fill_window windows[FILL_BATCH];
+    int room, count, sent; /* windows: that have memory, that are at work, that the network gets */
+    float *in, *out;       /* 4 planes of each window, and the network's 3 of each */
+    struct session_shape shape;
+    struct run_input input;
+    struct run_output output;
+    struct run_io run;
+    struct plan *plan; /* the run that is under way; NULL: none */
+};
+
 struct fill {
     struct step *step;
     const struct image *picture;
@@ -32,161 +43,197 @@ struct fill {
     struct fill_changes changes;
     bool *used;   /* of the cores: which have something to do */
     bool large;   /* there may be a window that shows little else than a hole */
-    bool network; /* it corrects the windows, so many at a time */
+    bool network; /* it corrects the windows, `batch` at a time */
     bool blank;   /* the network is given nothing in the holes */
-    struct fill_window windows[FILL_GROUP];
-    int room, count;           /* of them: how many have memory; how many are at work */
+    struct fill_flight flights[2];
+    int flight_count;
     struct fill_coarse coarse; /* made when it is needed */
     int batch;
-    float *in, *out;
 };
 
 /* ---- the network ------------------------------------------------------------------------------------------------- */
 
-struct fill_batch {
-    struct fill_window **windows;
-    const float *out;
-    float *in;
+/* The run of so many of a flight's windows, from `first` on. */
+static void fill_describe(struct fill *f, struct fill_flight *flight, int first, int count)
+{
+    const size_t pixels = (size_t)f->cut.pixels;
+    flight->shape = (struct session_shape){.n = count, .h = f->cut.side, .w = f->cut.side};
+    flight->input = (struct run_input){.planes = flight->in + 4 * pixels * (size_t)first};
+    flight->output = (struct run_output){.planes = flight->out + 3 * pixels * (size_t)first};
+    flight->run = repair_io(f->step, ROLE_FILLER, &flight->input, &flight->output);
+    f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
+}
+
+/* A flight that is full goes out as a whole; others, `batch` at a time, the rest by halves of that (few runs, and few
+ * shapes), are waited for. */
+static enum error_code fill_run(struct fill *f, struct fill_flight *flight, struct error *err)
+{
+    enum error_code code = step_check(f->step, err);
+    if (code == OK && flight->sent == f->batch) {
+        fill_describe(f, flight, 0, flight->sent);
+        code =
+            step_submit(f->step, ROLE_FILLER, f->step->r->precision, &flight->shape, &flight->run, &flight->plan, err);
+        if (code != OK)
+            flight->plan = NULL;
+    } else {
+        for (int done = 0, many = f->batch; done < flight->sent && code == OK; done += many) {
+            while (many > flight->sent - done)
+                many /= 2;
+            fill_describe(f, flight, done, many);
+            code = step_run(f->step, ROLE_FILLER, &flight->shape, &flight->run, NULL, err);
+        }
+    }
+    return code;
+}
+
+static enum error_code fill_no_room(struct fill *f, enum error_code code, struct error *err)
+{
+    return step_too_large(code) ? step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, f->cut.side)
+                                : code;
+}
+
+/* ---- a flight ---------------------------------------------------------------------------------------------------- */
+
+struct fill_work {
+    struct fill *f;
+    struct fill_flight *flight;
 };
 
-static void fill_pack(void *context, int item)
+static void fill_measure_item(void *context, int item)
 {
-    const struct fill_batch *batch = context;
-    const struct fill_window *w = batch->windows[item];
-    const size_t pixels = (size_t)w->cut->pixels;
-    const float *restrict rgb = w->rgb;
-    float *restrict to = batch->in + (size_t)item * 4 * pixels;
-    for (size_t i = 0; i < 3 * pixels; i++)
-        to[i] = rgb[i] / 127.5f - 1;
-    memcpy(to + 3 * pixels, w->mask, pixels * sizeof *to);
-}
-
-static void fill_unpack(void *context, int item)
-{
-    const struct fill_batch *batch = context;
-    const struct fill_window *w = batch->windows[item];
-    const size_t samples = 3 * (size_t)w->cut->pixels;
-    const float *restrict from = batch->out + (size_t)item * samples;
-    float *restrict rgb = w->rgb;
-    for (size_t i = 0; i < samples; i++) {
-        const float above = from[i] > -1 ? from[i] : -1;
-        rgb[i] = ((above < 1 ? above : 1) + 1) * 127.5f;
-    }
-}
-
-/* Runs the network on so many windows. */
-static enum error_code fill_run(struct fill *f, struct fill_window **windows, int count, struct error *err)
-{
-    const struct session_shape shape = {.n = count, .h = f->cut.side, .w = f->cut.side};
-    const struct run_input input = {.planes = f->in};
-    const struct run_output output = {.planes = f->out};
-    struct fill_batch batch = {windows, f->out, f->in};
-    f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
-    thread_for(count, fill_pack, &batch);
-    enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, &output, err);
-    if (code == OK)
-        thread_for(count, fill_unpack, &batch);
-    return code;
-}
-
-/* All windows at work, f->batch at a time, the rest by halves of that: few runs, and few shapes. */
-static enum error_code fill_correct(struct fill *f, struct error *err)
-{
-    struct fill_window *windows[FILL_GROUP];
-    enum error_code code = OK;
-    int count = 0;
-    for (int i = 0; i < f->count; i++)
-        if (!f->windows[i].plain)
-            windows[count++] = &f->windows[i];
-    for (int done = 0, many = f->batch; done < count && code == OK; done += many) {
-        while (many > count - done)
-            many /= 2;
-        code = fill_run(f, windows + done, many, err);
-    }
-    if (step_too_large(code))
-        code = step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, f->cut.side);
-    return code;
-}
-
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
-
-static void fill_read_item(void *context, int item)
-{
-    struct fill *f = context;
-    fill_read(&f->windows[item]);
+    const struct fill_work *work = context;
+    fill_measure(&work->flight->windows[item]);
 }
 
 static void fill_prepare_item(void *context, int item)
 {
-    struct fill *f = context;
-    struct fill_window *w = &f->windows[item];
-    fill_prepare(w, w->empty ? &f->coarse : NULL, f->blank);
+    const struct fill_work *work = context;
+    struct fill_window *w = &work->flight->windows[item];
+    fill_read(w);
+    fill_prepare(w, w->empty ? &work->f->coarse : NULL, work->f->blank);
+    if (!w->plain)
+        fill_scale(w);
 }
 
-static void fill_roughen_item(void *context, int item)
+static void fill_finish_item(void *context, int item)
 {
-    struct fill *f = context;
-    fill_roughen(&f->windows[item]);
+    const struct fill_work *work = context;
+    struct fill_window *w = &work->flight->windows[item];
+    if (!w->plain)
+        fill_take(w);
+    fill_roughen(w);
 }
 
-static int fill_begin(const struct fill_cut *cut, int core, int length)
+/* Gives the windows their planes, those that the network gets first. Returns whether one is empty. */
+static bool fill_place(struct fill *f, struct fill_flight *flight)
+{
+    const size_t pixels = (size_t)f->cut.pixels;
+    int plain = flight->count;
+    bool empty = false;
+    flight->sent = 0;
+    for (int i = 0; i < flight->count; i++) {
+        struct fill_window *w = &flight->windows[i];
+        w->empty = w->empty && f->large;
+        w->plain = w->empty || !f->network;
+        empty = empty || w->empty;
+        const size_t place = (size_t)(w->plain ? --plain : flight->sent++);
+        w->rgb = flight->in + 4 * pixels * place;
+        w->mask = w->rgb + 3 * pixels;
+        w->result = w->plain ? NULL : flight->out + 3 * pixels * place;
+    }
+    return empty;
+}
+
+/* Prepares a flight's windows and sends them to the device. */
+static enum error_code fill_begin(struct fill *f, struct fill_flight *flight, struct error *err)
+{
+    struct fill_work work = {f, flight};
+    enum error_code code = OK;
+    if (f->large)
+        thread_for(flight->count, fill_measure_item, &work);
+    if (fill_place(f, flight) && !f->coarse.rgb)
+        code = fill_make_coarse(&f->coarse, f->picture, f->mask, err);
+    if (code != OK)
+        return code;
+    thread_for(flight->count, fill_prepare_item, &work);
+    return flight->sent ? fill_no_room(f, fill_run(f, flight, err), err) : OK;
+}
+
+/* Waits for them, and adds what came of them to the changes. */
+static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, struct error *err)
+{
+    struct fill_work work = {f, flight};
+    struct plan *plan = flight->plan;
+    flight->plan = NULL;
+    enum error_code code = plan ? step_wait(f->step, ROLE_FILLER, &flight->shape, &flight->run, NULL, plan, err) : OK;
+    if (code != OK)
+        return fill_no_room(f, code, err);
+    thread_for(flight->count, fill_finish_item, &work);
+    fill_changes_add(&f->changes, flight->windows, flight->count);
+    flight->count = 0;
+    return step_check(f->step, err);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+static int fill_begin_at(const struct fill_cut *cut, int core, int length)
 {
     const int most = length - cut->side, at = core * cut->core - (cut->side - cut->core) / 2;
     return at < most && at > 0 ? at : most > 0 && at > 0 ? most : 0;
 }
 
-static enum error_code fill_group(struct fill *f, struct error *err)
+/* Sends a flight, and finishes the one before it, which is the next. */
+static enum error_code fill_send(struct fill *f, struct fill_flight **now, struct error *err)
 {
-    bool coarse = false;
-    enum error_code code = OK;
-    thread_for(f->count, fill_read_item, f);
-    for (int i = 0; i < f->count; i++) {
-        struct fill_window *w = &f->windows[i];
-        w->empty = w->empty && f->large;
-        w->plain = w->empty || !f->network;
-        coarse = coarse || w->empty;
-    }
-    if (coarse && !f->coarse.rgb)
-        code = fill_make_coarse(&f->coarse, f->picture, f->mask, err);
-    if (code != OK)
-        return code;
-    thread_for(f->count, fill_prepare_item, f);
-    code = f->network ? fill_correct(f, err) : OK;
-    if (code != OK)
-        return code;
-    thread_for(f->count, fill_roughen_item, f);
-    for (int i = 0; i < f->count; i++)
-        fill_changes_add(&f->changes, &f->windows[i]);
-    return step_check(f->step, err);
+    struct fill_flight *other = &f->flights[f->flight_count > 1 && *now == f->flights];
+    enum error_code code = fill_begin(f, *now, err);
+    if (code == OK && other->count)
+        code = fill_finish(f, other, err);
+    *now = other;
+    return code;
 }
 
-/* The windows in the order of the grid, a group at a time. */
+/* The windows in the order of the grid, a flight at a time. */
 static enum error_code fill_windows(struct fill *f, struct error *err)
 {
     const int cores = f->cut.rows * f->cut.columns;
+    struct fill_flight *now = f->flights;
     enum error_code code = OK;
-    f->count = 0;
     for (int i = 0; i < cores && code == OK; i++) {
         if (!f->used[i])
             continue;
-        struct fill_window *w = &f->windows[f->count++];
+        struct fill_window *w = &now->windows[now->count++];
         w->picture = f->picture;
         w->mask_of = f->mask;
         w->row = i / f->cut.columns;
         w->column = i % f->cut.columns;
-        w->x = fill_begin(&f->cut, w->column, f->picture->width);
-        w->y = fill_begin(&f->cut, w->row, f->picture->height);
-        if (f->count < f->room)
-            continue;
-        code = fill_group(f, err);
-        f->count = 0;
+        w->x = fill_begin_at(&f->cut, w->column, f->picture->width);
+        w->y = fill_begin_at(&f->cut, w->row, f->picture->height);
+        if (now->count == now->room)
+            code = fill_send(f, &now, err);
     }
-    return code == OK && f->count ? fill_group(f, err) : code;
+    if (code == OK && now->count)
+        code = fill_send(f, &now, err);
+    for (int i = 0; i < f->flight_count && code == OK; i++)
+        if (f->flights[i].count)
+            code = fill_finish(f, &f->flights[i], err);
+    return code;
+}
+
+static bool fill_flight_create(struct fill *f, struct fill_flight *flight, int most)
+{
+    const size_t pixels = (size_t)f->cut.pixels, windows = (size_t)(most < FILL_BATCH ? most : FILL_BATCH);
+    flight->in = mem_alloc(windows * pixels, 4 * sizeof *flight->in);
+    flight->out = f->network ? mem_alloc(windows * pixels, 3 * sizeof *flight->out) : NULL;
+    bool room = flight->in && (flight->out || !f->network);
+    while (room && (size_t)flight->room < windows)
+        room = fill_window_create(&flight->windows[flight->room++], &f->cut);
+    return room;
 }
 
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
-    const size_t pixels = (size_t)f->cut.pixels, cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
+    const size_t cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
     enum error_code code = fill_changes_create(&f->changes, f->mask, f->picture->width, f->picture->height, err);
     if (code != OK)
         return code;
@@ -197,24 +244,27 @@ static enum error_code fill_create(struct fill *f, struct error *err)
     for (size_t i = 0; i < cores && f->used; i++)
         needed += f->used[i];
     bool room = f->used != NULL;
-    if (f->network) {
-        f->in = mem_alloc((size_t)f->batch * pixels, 4 * sizeof *f->in);
-        f->out = mem_alloc((size_t)f->batch * pixels, 3 * sizeof *f->out);
-        room = room && f->in && f->out;
-    }
-    while (room && f->room < FILL_GROUP && f->room < needed)
-        room = fill_window_create(&f->windows[f->room++], &f->cut);
+    f->flight_count = needed > FILL_BATCH && f->batch == FILL_BATCH ? 2 : 1; /* others are waited for at once */
+    for (int i = 0; i < f->flight_count && room; i++)
+        room = fill_flight_create(f, &f->flights[i], needed - i * FILL_BATCH);
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
 }
 
 static void fill_free(struct fill *f)
 {
-    for (int i = 0; i < f->room; i++)
-        fill_window_free(&f->windows[i]);
+    for (int i = 0; i < f->flight_count; i++) {
+        struct fill_flight *flight = &f->flights[i];
+        struct error ignored = ERROR_INIT;
+        struct run_result result;
+        if (flight->plan && plan_wait(flight->plan, &result, &ignored)) /* it writes into the flight's memory */
+            error_clear(&ignored);
+        for (int k = 0; k < flight->room; k++)
+            fill_window_free(&flight->windows[k]);
+        free(flight->in);
+        free(flight->out);
+    }
     fill_changes_free(&f->changes);
     free(f->used);
-    free(f->in);
-    free(f->out);
     free(f->coarse.rgb);
 }
 

@@ -56,14 +56,20 @@ static void find_place(const struct find_cut *cut, int length, int index, const 
         *at = padded - cut->window;
 }
 
+struct run_io repair_io(const struct step *step, enum model_role role, const struct run_input *inputs,
+                        const struct run_output *output)
+{
+    struct restoration *r = step->r, *waits = step->context->current ? step->context->current : r;
+    return (struct run_io){.inputs = inputs,
+                           .outputs = output,
+                           .range = model_range(step->model[role]->info.kind),
+                           .options = {.cancel = &r->cancel, .progress = &waits->progress}};
+}
+
 enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
                                const struct run_input *inputs, const struct run_output *output, struct error *err)
 {
-    struct restoration *r = step->r, *waits = step->context->current ? step->context->current : r;
-    const struct run_io run = {.inputs = inputs,
-                               .outputs = output,
-                               .range = model_range(step->model[role]->info.kind),
-                               .options = {.cancel = &r->cancel, .progress = &waits->progress}};
+    const struct run_io run = repair_io(step, role, inputs, output);
     return step_run(step, role, shape, &run, NULL, err);
 }
 

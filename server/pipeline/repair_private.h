@@ -21,32 +21,43 @@ struct fill_coarse {
     int width, height;
 };
 
-/* A window at work: planes of side². */
+/* A window at work: planes of side². Its pixels are on the 8-bit scale until the network gets them, then from -1 to 1.
+ */
 struct fill_window {
     const struct fill_cut *cut;
     const struct image *picture;
-    const uint8_t *mask_of;                /* the picture's */
-    int x, y, column, row;                 /* of the picture; of the grid */
-    bool empty, plain;                     /* plain: the network does not get it */
-    float *rgb, *mask;                     /* 3 planes; 1 in holes */
-    float *scratch;                        /* of pull_push */
-    uint32_t *holes;                       /* their places, in order */
-    int hole_count, hole_left, hole_right; /* their columns */
-    float grain;                           /* standard deviation, on the 8-bit scale */
+    const uint8_t *mask_of; /* the picture's */
+    int x, y, column, row;  /* of the picture; of the grid */
+    bool empty, plain;      /* plain: the network does not get it */
+    bool deep;              /* one of its holes is wide enough for grain */
+    float *rgb, *mask;      /* 3 planes; 1 in holes */
+    const float *result;    /* of the network: 3 planes, from -1 to 1; NULL: none */
+    float *scratch;         /* of pull_push */
+    uint32_t *holes;        /* their places, in order */
+    int hole_count;
+    int *lefts,
+        *rights; /* of each row, the columns of its first hole and of its last; beyond each other: it has none */
+    float grain; /* standard deviation, on the 8-bit scale */
 };
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-/* To be freed in any case. */
+/* Without its planes rgb and mask, which are to be set. To be freed in any case. */
 bool fill_window_create(struct fill_window *w, const struct fill_cut *cut);
 void fill_window_free(struct fill_window *w);
 
-/* Reads the window's pixels, with its holes 0; sets `empty`. */
+/* Sets `empty`. */
+void fill_measure(struct fill_window *w);
+/* Reads the window's pixels, with its holes 0. */
 void fill_read(struct fill_window *w);
 /* Fills it smoothly; coarse: for an empty window, else NULL. blank: the network is given nothing in the holes. */
 void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank);
-/* Adds the grain that the fill lacks, where a hole is wide: in a thin one nobody misses it, and it is an error. The
- * mask is used up. */
+/* From the 8-bit scale to the network's, in place; and back, from its result, clamped: in the holes and up to
+ * REPAIR_FEATHER px from them. */
+void fill_scale(struct fill_window *w);
+void fill_take(struct fill_window *w);
+/* Adds the grain that the fill lacks, in a deep window: in thin holes nobody misses it, and it is an error. The mask is
+ * used up. */
 void fill_roughen(struct fill_window *w);
 
 /* To be freed in any case. */
@@ -77,8 +88,8 @@ void fill_changes_free(struct fill_changes *changes);
 /* Sets used[row * columns + column] where a core, or what it is blended over, has a change. */
 void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used);
 
-/* Adds a window's pixels by their shares. Windows are to be added in the order of the grid. */
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *w);
+/* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. */
+void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count);
 
 /* Mixes the changes into a picture. colour: of its samples; NULL: sRGB. */
 void fill_changes_apply(const struct fill_changes *changes, struct image *to, const struct colour *colour,

@@ -16,19 +16,19 @@
 
 bool fill_window_create(struct fill_window *w, const struct fill_cut *cut)
 {
-    const size_t pixels = (size_t)cut->pixels, floats = 4 * pixels + pull_push_scratch(cut->side, cut->side);
     *w = (struct fill_window){.cut = cut};
-    w->rgb = mem_alloc(floats, sizeof *w->rgb);
-    w->holes = mem_alloc(pixels, sizeof *w->holes);
-    w->mask = w->rgb ? w->rgb + 3 * pixels : NULL;
-    w->scratch = w->rgb ? w->mask + pixels : NULL;
-    return w->rgb && w->holes;
+    w->scratch = mem_alloc(pull_push_scratch(cut->side, cut->side), sizeof *w->scratch);
+    w->holes = mem_alloc((size_t)cut->pixels, sizeof *w->holes);
+    w->lefts = mem_alloc((size_t)cut->side, 2 * sizeof *w->lefts);
+    w->rights = w->lefts ? w->lefts + cut->side : NULL;
+    return w->scratch && w->holes && w->lefts;
 }
 
 void fill_window_free(struct fill_window *w)
 {
-    free(w->rgb);
+    free(w->scratch);
     free(w->holes);
+    free(w->lefts);
 }
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
@@ -71,8 +71,8 @@ static void window_note(struct fill_window *w, int y)
     for (int x = 0; x < side; x++)
         if (holes[x] > 0) {
             w->holes[w->hole_count++] = (uint32_t)(y * side + x);
-            w->hole_left = x < w->hole_left ? x : w->hole_left;
-            w->hole_right = x > w->hole_right ? x : w->hole_right;
+            w->lefts[y] = x < w->lefts[y] ? x : w->lefts[y];
+            w->rights[y] = x;
         }
 }
 
@@ -83,12 +83,12 @@ void fill_read(struct fill_window *w)
     const size_t plane = (size_t)w->cut->pixels;
     const int there = width - w->x < side ? width - w->x : side;
     w->hole_count = 0;
-    w->hole_left = side;
-    w->hole_right = -1;
     for (int y = 0; y < side; y++) {
         const int inside = w->y + y < w->picture->height ? there : 0;
         const uint8_t *mask = inside ? w->mask_of + (size_t)(w->y + y) * (size_t)width + (size_t)w->x : NULL;
         float *rgb = w->rgb + y * side, *holes = w->mask + y * side;
+        w->lefts[y] = side;
+        w->rights[y] = -1;
         if (inside) {
             repair_row(w->picture, w->y + y, w->x, inside, w->scratch);
             window_split(w->scratch, mask, inside, plane, rgb, holes);
@@ -101,7 +101,59 @@ void fill_read(struct fill_window *w)
         if (inside < side || defect_clear(mask, 0, (size_t)side) + 8 <= (size_t)side || side % 8)
             window_note(w, y);
     }
-    w->empty = w->cut->pixels - w->hole_count < FILL_KNOWN * w->cut->pixels;
+}
+
+void fill_measure(struct fill_window *w)
+{
+    const int side = w->cut->side, width = w->picture->width, height = w->picture->height;
+    const int columns = width - w->x < side ? width - w->x : side, rows = height - w->y < side ? height - w->y : side;
+    int known = 0;
+    for (int y = 0; y < rows; y++) {
+        const uint8_t *mask = w->mask_of + (size_t)(w->y + y) * (size_t)width + (size_t)w->x;
+        for (int x = 0; x < columns; x++)
+            known += mask[x] == 0;
+    }
+    w->empty = known < FILL_KNOWN * w->cut->pixels;
+}
+
+/* A row's columns that are at most `reach` px from a hole, and perhaps others between. Without one, *from > *to. */
+static void window_span(const struct fill_window *w, int y, int reach, int *from, int *to)
+{
+    const int side = w->cut->side, first = y > reach ? y - reach : 0, last = y + reach < side ? y + reach : side - 1;
+    int left = side, right = -1;
+    for (int i = first; i <= last; i++) {
+        left = w->lefts[i] < left ? w->lefts[i] : left;
+        right = w->rights[i] > right ? w->rights[i] : right;
+    }
+    *from = left > reach ? left - reach : 0;
+    *to = right < 0 ? -1 : right + reach < side ? right + reach : side - 1;
+}
+
+void fill_scale(struct fill_window *w)
+{
+    const size_t samples = 3 * (size_t)w->cut->pixels;
+    float *rgb = w->rgb;
+    for (size_t i = 0; i < samples; i++)
+        rgb[i] = rgb[i] / 127.5f - 1;
+}
+
+static void window_take(const float *restrict from, float *restrict to, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const float above = from[i] > -1 ? from[i] : -1;
+        to[i] = ((above < 1 ? above : 1) + 1) * 127.5f;
+    }
+}
+
+void fill_take(struct fill_window *w)
+{
+    for (int y = 0, from, to; y < w->cut->side; y++) {
+        window_span(w, y, REPAIR_FEATHER, &from, &to);
+        for (int c = 0; c < 3 && from <= to; c++) {
+            const size_t at = (size_t)c * (size_t)w->cut->pixels + (size_t)(y * w->cut->side + from);
+            window_take(w->result + at, w->rgb + at, to - from + 1);
+        }
+    }
 }
 
 /* ---- grain ------------------------------------------------------------------------------------------------------- */
@@ -126,11 +178,11 @@ static void window_light(const float *restrict red, const float *restrict green,
         light[i] = 0.299f * red[i] + 0.587f * green[i] + 0.114f * blue[i];
 }
 
-/* How far each pixel of a row is from the mean of its 3 × 3, in eighths: in whole ones, 255 at most. */
-static void window_steps(const float *restrict light, int side, int *restrict step)
+/* How far some pixels of a row are from the mean of their 3 × 3, in eighths: in whole ones, 255 at most. */
+static void window_steps(const float *restrict light, int side, int from, int to, int *restrict step)
 {
     const float *a = light - side, *b = light, *c = light + side;
-    for (int x = 1; x < side - 1; x++) {
+    for (int x = from; x <= to; x++) {
         const float sum = a[x - 1] + a[x] + a[x + 1] + b[x - 1] + b[x] + b[x + 1] + c[x - 1] + c[x] + c[x + 1];
         const float far = 8 * fabsf(b[x] - sum / 9);
         step[x] = far < 255 ? (int)far : 255;
@@ -155,22 +207,23 @@ static float window_grain(const struct fill_window *w, bool of_holes)
     const float *red = w->rgb, *green = red + pixels, *blue = green + pixels;
     float *light = w->scratch, *column = light + pixels;
     int *step = (int *)(column + side), *near = step + side;
-    int counts[256] = {0}, all = 0, below = 0, first = 1, last = side - 2, left = 1, right = side - 2;
-    if (of_holes && w->hole_count) {
-        first = (int)w->holes[0] / side > 1 ? (int)w->holes[0] / side : 1;
-        last = (int)w->holes[w->hole_count - 1] / side < last ? (int)w->holes[w->hole_count - 1] / side : last;
-        left = w->hole_left > 1 ? w->hole_left : 1;
-        right = w->hole_right < right ? w->hole_right : right;
+    int counts[256] = {0}, all = 0, below = 0;
+    for (int y = 0, from = 0, to = side - 1; y < side; y++) {
+        if (of_holes)
+            window_span(w, y, 1, &from, &to);
+        const int at = y * side + from;
+        window_light(red + at, green + at, blue + at, light + at, to - from + 1);
     }
-    const int begin = (first - 1) * side, count = (last - first + 3) * side;
-    if (last >= first)
-        window_light(red + begin, green + begin, blue + begin, light + begin, count);
-    for (int y = first; y <= last; y++) {
+    for (int y = 1, from = 1, to = side - 2; y < side - 1; y++) {
         const float *mask = w->mask + y * side;
-        window_steps(light + y * side, side, step);
+        if (of_holes)
+            window_span(w, y, 0, &from, &to);
+        from = from > 1 ? from : 1;
+        to = to < side - 2 ? to : side - 2;
+        window_steps(light + y * side, side, from, to, step);
         if (!of_holes)
             window_near(mask, side, column, near);
-        for (int x = left; x <= right; x++)
+        for (int x = from; x <= to; x++)
             if (of_holes ? mask[x] > 0 : !near[x]) {
                 counts[step[x]]++;
                 all++;
@@ -199,19 +252,31 @@ static void window_distance(const struct fill_window *w, int at, int sign)
     w->mask[at] = least;
 }
 
+/* Sets all holes in the mask to how far they are from what is known. Returns the farthest. */
+static float window_distances(const struct fill_window *w)
+{
+    float most = 0;
+    for (int i = 0; i < w->hole_count; i++)
+        w->mask[w->holes[i]] = (float)w->cut->side;
+    for (int i = 0; i < w->hole_count; i++)
+        window_distance(w, (int)w->holes[i], 1);
+    for (int i = w->hole_count - 1; i >= 0; i--) {
+        window_distance(w, (int)w->holes[i], -1);
+        most = fmaxf(most, w->mask[w->holes[i]]);
+    }
+    return most;
+}
+
 void fill_roughen(struct fill_window *w)
 {
+    if (!w->deep)
+        return;
     const int side = w->cut->side, pixels = w->cut->pixels;
     const float own = w->plain ? 0 : window_grain(w, true), lack = w->grain * w->grain - own * own;
     const float grain = lack > 0 ? sqrtf(lack) : 0;
     if (grain <= 0)
         return;
-    for (int i = 0; i < w->hole_count; i++)
-        w->mask[w->holes[i]] = (float)side;
-    for (int i = 0; i < w->hole_count; i++)
-        window_distance(w, (int)w->holes[i], 1);
-    for (int i = w->hole_count - 1; i >= 0; i--)
-        window_distance(w, (int)w->holes[i], -1);
+    window_distances(w);
     for (int i = 0; i < w->hole_count; i++) {
         const int at = (int)w->holes[i];
         const float inside = (w->mask[at] - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
@@ -321,7 +386,10 @@ static void window_from_coarse(const struct fill_window *w, const struct fill_co
 
 void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank)
 {
-    w->grain = window_grain(w, false);
+    w->deep = window_distances(w) > FILL_GRAIN_FROM;
+    for (int i = 0; i < w->hole_count; i++)
+        w->mask[w->holes[i]] = 1;
+    w->grain = w->deep ? window_grain(w, false) : 0;
     if (coarse)
         window_from_coarse(w, coarse);
     else if (blank && !w->plain)

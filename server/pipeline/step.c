@@ -217,23 +217,32 @@ enum error_code step_refused(struct step *step, enum model_role role, const char
     return OK;
 }
 
+enum error_code step_wait(struct step *step, enum model_role role, const struct session_shape *shape,
+                          const struct run_io *run, const struct raster_source *sources, struct plan *plan,
+                          struct error *err)
+{
+    for (bool again = false;; again = true) {
+        struct run_result result;
+        enum error_code code = plan_wait(plan, &result, err);
+        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
+        if (!fault)
+            return code;
+        code = step_refused(step, role, fault, again, err);
+        if (code == OK)
+            code = step_submit(step, role, PRECISION_FP32, shape, run, &plan, err);
+        if (code != OK)
+            return code;
+    }
+}
+
 enum error_code step_run(struct step *step, enum model_role role, const struct session_shape *shape,
                          const struct run_io *run, const struct raster_source *sources, struct error *err)
 {
+    struct plan *plan;
     enum error_code code = step_check(step, err);
-    enum precision precision = step->r->precision;
-    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
-        struct plan *plan;
-        struct run_result result;
-        code = step_submit(step, role, precision, shape, run, &plan, err);
-        if (code == OK)
-            code = plan_wait(plan, &result, err);
-        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
-        if (!fault)
-            break;
-        code = step_refused(step, role, fault, attempt > 0, err);
-    }
-    return code;
+    if (code == OK)
+        code = step_submit(step, role, step->r->precision, shape, run, &plan, err);
+    return code == OK ? step_wait(step, role, shape, run, sources, plan, err) : code;
 }
 
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,

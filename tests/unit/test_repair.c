@@ -555,6 +555,49 @@ static void test_again(void **state)
     image_destroy(&truth);
 }
 
+/* However many windows a run has, and whatever is under way at once, the fill is the same: scratches in all windows,
+ * and a hole in which some show nothing else. A result that is refused is computed again. */
+static void test_flights(void **state)
+{
+    (void)state;
+    enum { W = 330, H = 200 };
+    static const struct {
+        int batch;
+        const char *faults;
+    } cases[] = {{1, NULL}, {8, NULL}, {3, NULL}, {8, "nan@run:1,plan=filler"}};
+    struct error err = ERROR_INIT;
+    uint8_t *mask = calloc(W, H);
+    struct image *first = NULL;
+    for (int i = 0; i < W * H; i++)
+        mask[i] = (i % W % 30 < 3 || (i % W > 100 && i % W < 230 && i / W > 30 && i / W < 170)) ? DEFECT_GIVEN : 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct restoration *r = NULL;
+        struct worker_context own = {.store = worker.store};
+        if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
+            model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
+        r->limits.batch = cases[k].batch;
+        r->picture = picture_of(W, H, 3, 8);
+        if (repair_fill(&step, mask, 1, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(r->fallbacks, cases[k].faults ? 1 : 0);
+        if (!first) {
+            first = r->picture;
+            r->picture = NULL;
+        } else {
+            assert_true(picture_difference(image_view(r->picture), image_view(first), NULL) <= 1);
+        }
+        restoration_destroy(&r);
+        model_set_destroy(&own.models);
+        device_close(&own.device);
+    }
+    assert_int_equal(fault_set(NULL, &err), OK);
+    image_destroy(&first);
+    free(mask);
+}
+
 /* In windows the starter detector finds what it finds in one piece, to a sixteenth of a logit: sums may be in another
  * order. */
 static void test_windows(void **state)
@@ -609,7 +652,7 @@ int main(void)
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
         cmocka_unit_test(test_again),      cmocka_unit_test(test_reduced),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_network),    cmocka_unit_test(test_grain),
+        cmocka_unit_test(test_network),    cmocka_unit_test(test_grain),     cmocka_unit_test(test_flights),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
