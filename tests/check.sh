@@ -118,10 +118,11 @@ cmocka() {
     done
 }
 
-# node_tests FILE…: node's test runner, as many files at once as there are processors (its own choice is one fewer)
+# node_tests FILE…: node's test runner, twice as many files at once as there are processors: most of them wait, for a lease,
+# a time limit, a page
 node_tests() {
     several=''
-    node --help | grep -q -e --test-concurrency && several=--test-concurrency=$(nproc)
+    node --help | grep -q -e --test-concurrency && several=--test-concurrency=$((2 * $(nproc)))
     timeout 1800 node --test $several --test-reporter=tap "$@" >"$log" 2>&1
     status=$?
     ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log")

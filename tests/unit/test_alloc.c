@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -246,6 +247,7 @@ struct way {
     struct worker_context worker;
     struct file file;
     const char *const *options;
+    char folder[64]; /* of models */
 };
 
 static enum error_code restore(void *context, struct error *err)
@@ -294,7 +296,39 @@ static enum error_code open_store(void *context, struct error *err)
     static const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     struct way *way = context;
     model_store_destroy(&way->worker.store);
-    return model_store_create(&way->worker.store, shared_fixtures(), &defaults, err);
+    return model_store_create(&way->worker.store, way->folder, &defaults, err);
+}
+
+/* One model of each role, one with an alias, and a file that is none. All fixtures would be thousands of allocations
+ * that take the same paths. */
+static const char *const models[] = {"detector", "face_64", "parser", "srvgg_x2", "starter_damage"};
+#define MODEL_COUNT (sizeof models / sizeof *models)
+
+static void make_folder(struct way *way)
+{
+    struct error err = ERROR_INIT;
+    char from[512], to[600];
+    assert_non_null(mkdtemp(way->folder));
+    for (size_t i = 0; i < MODEL_COUNT; i++) {
+        snprintf(from, sizeof from, "%s/%s.safetensors", shared_fixtures(), models[i]);
+        snprintf(to, sizeof to, "%s/%s.safetensors", way->folder, models[i]);
+        char *whole = realpath(from, NULL);
+        assert_non_null(whole);
+        assert_int_equal(symlink(whole, to), 0);
+        free(whole);
+    }
+    snprintf(to, sizeof to, "%s/none.safetensors", way->folder);
+    assert_int_equal(file_write(to, "none", 4, &err), OK);
+}
+
+static void remove_folder(struct way *way)
+{
+    char path[600];
+    for (size_t i = 0; i <= MODEL_COUNT; i++) {
+        snprintf(path, sizeof path, "%s/%s.safetensors", way->folder, i < MODEL_COUNT ? models[i] : "none");
+        unlink(path);
+    }
+    rmdir(way->folder);
 }
 
 static void test_pipeline(void **state)
@@ -309,7 +343,8 @@ static void test_pipeline(void **state)
     (void)state;
     char path[512];
     struct error err = ERROR_INIT;
-    struct way way = {0};
+    struct way way = {.folder = "/tmp/restored_alloc_XXXXXX"};
+    make_folder(&way);
     assert_int_equal(file_map(&way.file, fixture("two.png", path), &err), OK);
     refuse_each("the store", open_store, &way, 1, true); /* a file that cannot be opened is listed with the reason */
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -318,6 +353,7 @@ static void test_pipeline(void **state)
     }
     model_store_destroy(&way.worker.store);
     file_unmap(&way.file);
+    remove_folder(&way);
 }
 
 /* ---- a request ---- */
