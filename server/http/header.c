@@ -94,7 +94,8 @@ static int header_range_fit(const char *range, size_t size, const char *type)
     return size == 3 && !strncmp(range, "*/*", 3);
 }
 
-/* The q parameter of "range;q=0.5;...", in thousandths. Anything odd counts as 1. */
+/* The q parameter of "range;q=0.5;...", in thousandths. Anything odd counts as 1, but for ".5": RFC 9110 wants the 0,
+ * and many clients leave it out. */
 static int header_quality_of(const char *parameters, const char *end)
 {
     for (const char *at = parameters; at < end; at++) {
@@ -107,11 +108,12 @@ static int header_quality_of(const char *parameters, const char *end)
             at--;
             continue;
         }
-        if (at[2] != '0')
+        if (at[2] != '0' && (at[2] != '.' || !isdigit((unsigned char)at[3])))
             return 1000;
+        at += at[2] == '.' ? 2 : 3;
         int q = 0, unit = 100;
-        if (at[3] == '.')
-            for (at += 4; at < end && *at >= '0' && *at <= '9' && unit; at++, unit /= 10)
+        if (*at == '.')
+            for (at++; at < end && *at >= '0' && *at <= '9' && unit; at++, unit /= 10)
                 q += (*at - '0') * unit;
         return q;
     }

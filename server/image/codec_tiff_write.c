@@ -77,8 +77,24 @@ static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif, bool 
             TIFFSetField(tiff, tags[i], text);
 }
 
-static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const struct image_blob *resources,
-                                  bool behind, int level)
+/* By libtiff's version, the tag has bytes or numbers of 4 bytes. The latter are swapped on their way into a file of the
+ * other byte order, so they are swapped before, too: the records' bytes stand in the file as they are. */
+static bool codec_tiff_put_iptc(TIFF *tiff, const struct image_blob *iptc)
+{
+    const bool numbers = TIFFFieldDataType(TIFFFieldWithTag(tiff, TIFFTAG_RICHTIFFIPTC)) == TIFF_LONG;
+    const size_t count = numbers ? (iptc->size + 3) / 4 : iptc->size;
+    uint32_t *copy = calloc(iptc->size / 4 + 1, sizeof *copy); /* zeros behind the records */
+    if (!copy)
+        return false;
+    memcpy(copy, iptc->data, iptc->size);
+    if (numbers && TIFFIsByteSwapped(tiff))
+        TIFFSwabArrayOfLong(copy, (tmsize_t)count);
+    const bool done = TIFFSetField(tiff, TIFFTAG_RICHTIFFIPTC, (uint32_t)count, copy) == 1;
+    free(copy);
+    return done;
+}
+
+static void codec_tiff_put_header(TIFF *tiff, const struct image *image, bool behind, int level)
 {
     const bool cmyk = cmyk_known(image);
     const struct image_blob icc = cmyk                                       ? cmyk_profile(image)
@@ -111,8 +127,6 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const s
         TIFFSetField(tiff, TIFFTAG_YRESOLUTION, image->density[1]);
         TIFFSetField(tiff, TIFFTAG_RESOLUTIONUNIT, RESUNIT_INCH);
     }
-    if (resources->size)
-        TIFFSetField(tiff, TIFFTAG_PHOTOSHOP, (uint32_t)resources->size, resources->data);
     if (image->exif.size)
         codec_tiff_put_exif(tiff, &image->exif, behind);
 }
@@ -160,11 +174,8 @@ enum error_code codec_tiff_encode(const struct image *image, struct codec_option
 {
     struct tiff_file_out to = {0};
     char detail[TIFF_DETAIL] = "";
-    struct image_blob resources = {0};
     const double bytes = (double)image->width * image->height * (image->channels + 1) * image->bits / 8;
     const size_t link = bytes < 3.9e9 ? codec_tiff_beginning(&image->exif) : 0;
-    if (image->iptc.size && iptc_wrap(&image->iptc, &resources, err) != OK)
-        return ERROR_NO_MEMORY;
     TIFFOpenOptions *open = codec_tiff_options(detail);
     TIFF *tiff = NULL;
     /* With EXIF, the file begins with that block, which is a TIFF without pixels, and the picture's directory is
@@ -182,11 +193,11 @@ enum error_code codec_tiff_encode(const struct image *image, struct codec_option
     if (open)
         TIFFOpenOptionsFree(open);
     if (tiff) {
-        codec_tiff_put_header(tiff, image, &resources, link > 0, options.png_level);
-        done = codec_tiff_put_rows(tiff, image) && TIFFFlush(tiff);
+        codec_tiff_put_header(tiff, image, link > 0, options.png_level);
+        done = (!image->iptc.size || codec_tiff_put_iptc(tiff, &image->iptc)) && codec_tiff_put_rows(tiff, image) &&
+               TIFFFlush(tiff);
         TIFFClose(tiff);
     }
-    free(resources.data);
     if (!done) {
         spill_free(to.file.bytes);
         error_set(err, ERROR_NO_MEMORY, "out of memory for a TIFF of %d×%d pixels", image->width, image->height);

@@ -1,5 +1,5 @@
-/* IPTC records (IIM) in Photoshop's image resources, as JPEG and TIFF keep them, and in a text of a PNG.
- * Thread-safety: functions without state. */
+/* IPTC records (IIM) in Photoshop's image resources, as JPEG and some TIFFs keep them, in a TIFF's own tag, and in a
+ * text of a PNG. Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_IPTC_H
 #define SERVER_IMAGE_IPTC_H
 

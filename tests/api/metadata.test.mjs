@@ -48,6 +48,9 @@ describe('kept', () => {
       if (ext === 'png') assert.equal(tags['PNG-pHYs:PixelsPerUnitX'], Math.round(600 / 0.0254));
       const iptc = Object.entries(tags).filter(([tag]) => /^IPTC\d?:(City|Keywords)/.test(tag)).map(([, value]) => value);
       assert.deepEqual(iptc.sort(), ['jpg', 'png', 'tiff'].includes(ext) ? ['Bern', 'one'] : []);
+      if (ext === 'tiff') { // in its own tag (33723), not in Photoshop's resources (34377)
+        assert.deepEqual(execFileSync('tiffdump', [at('out.tiff')], { encoding: 'utf8' }).match(/^(33723|34377)/gm), ['33723']);
+      }
       if (ext === 'tiff' || ext === 'png') { // and from there once more
         fs.copyFileSync(at(`out.${ext}`), at('again'));
         const again = await restore('jpg', {}, 'again');

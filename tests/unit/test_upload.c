@@ -454,6 +454,8 @@ static void test_accept(void **state)
     assert_true(named);
     assert_int_equal(header_accept("text/html, image/PNG ; q=0.25, */*;q=0.1", "image/png", NULL), 250);
     assert_int_equal(header_accept("text/html, */*;q=0.1", "image/png", NULL), 100);
+    assert_int_equal(header_accept("image/webp;q=.1", "image/webp", NULL), 100); /* no 0 */
+    assert_int_equal(header_accept("image/webp;q=.,image/png", "image/webp", NULL), 1000);
     assert_int_equal(header_accept("image/jpeg", "image/png", NULL), 0);
     assert_int_equal(header_accept("image/*;q=0, */*", "image/png", NULL), 0);
     assert_int_equal(header_accept("application/json;version=1;q=0.5", "application/json", NULL), 500);
