@@ -42,8 +42,9 @@ static const double strength_faint[2] = {1.0, 1.5};
 static const double strength_adds[2] = {0.3, 0.7};
 #define STRENGTH_FEW 0.6
 /* A picture that is only a little soft is as far from the truth as its restoration, but on another side: so much of it
- * stays, up to this root of D. */
+ * stays, up to this root of D; of a face nearly as large as its crop: smaller ones gain by the whole restoration. */
 static const double strength_softer[2] = {2.2, 3.0};
+static const double strength_near[2] = {0.5, 0.9};
 #define STRENGTH_SOFT 0.5
 /* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
 static const double strength_blurred[2] = {0.4, 0.5};
@@ -369,8 +370,8 @@ static double strength_unsure(const struct strength_work *w, const struct streng
     const double root = sqrt(sums->mean) / fmin(w->scale, 2);
     const double few =
         STRENGTH_FEW * (1 - sums->coarse) * (1 - strength_rise(strength_adds[0], strength_adds[1], sums->less));
-    const double soft =
-        STRENGTH_SOFT * (1 - sums->beyond) * (1 - strength_rise(strength_softer[0], strength_softer[1], root));
+    const double soft = STRENGTH_SOFT * strength_rise(strength_near[0], strength_near[1], w->scale) *
+                        (1 - sums->beyond) * (1 - strength_rise(strength_softer[0], strength_softer[1], root));
     return fmax(1 - strength_rise(strength_faint[0] + few, strength_faint[1] + few, root), soft) *
            (1 - strength_rise(strength_blurred[0], strength_blurred[1], sums->damage)) * (1 - sums->noise) *
            (1 - sums->coarse);
@@ -400,7 +401,7 @@ static double strength_judge(struct strength_work *w, double blocks)
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         const double here = strength_more(cell) + 0.6 * sums.beyond + sharp;
         cell->keep = fmax(fmax(unsure, clean * strength_rise(strength_detail[0], strength_detail[1], here)),
-                          detail * sums.noise * strength_trace(w, &sums, cell->difference));
+                          detail * sums.noise * (1 - sums.coarse) * strength_trace(w, &sums, cell->difference));
     }
     return sums.damage;
 }
