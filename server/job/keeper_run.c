@@ -250,6 +250,11 @@ static void keeper_start_one(struct keeper *keeper, struct running *running, int
     running->give_back = code == ERROR_BUSY;
     if (running->give_back)
         keeper->claim_at = now + KEEPER_RETRY_MS;
+    if (running->give_back && keeper->depot.payload && !keeper->draining && now >= keeper->said_at) {
+        log_event(LOG_WARN, "payload", "id=%s text=\"%s\" result=\"the job waits again\"", running->row.id,
+                  running->err.text);
+        keeper->said_at = now + KEEPER_SAID_MS;
+    }
     pthread_mutex_lock(&keeper->lock);
     running->ended = keeper->woken = true;
     pthread_mutex_unlock(&keeper->lock);

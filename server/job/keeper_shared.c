@@ -13,6 +13,7 @@
 #include "server/job/offers.h"
 
 #define COUNT_MS 1000
+#define REST_MS 1000
 #define SWEEP_MS 600000    /* between two sweeps of payloads */
 #define SWEEP_ON_MS 30000  /* before a long one goes on */
 #define SWEEP_MOST 50000   /* names at a time */
@@ -197,6 +198,10 @@ static void keeper_sweep_now(void *context, const struct depot *depot, bool stop
 
 void keeper_sweep(struct keeper *keeper, int64_t now)
 {
+    if (keeper->depot.payload && keeper->depot.payload->engine->rest && now >= keeper->rest_at) {
+        keeper->depot.payload->engine->rest(keeper->depot.payload);
+        keeper->rest_at = now + REST_MS;
+    }
     if (!keeper->depot.payload || !keeper->depot.payload->engine->sweep || now < keeper->sweep_at)
         return;
     const bool first = !keeper->sweep_at; /* when much else is to be done */

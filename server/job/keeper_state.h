@@ -21,6 +21,7 @@
  * owners could not renew them: they get so long to do it before that server takes their jobs over. */
 #define KEEPER_SILENT_MS CLUSTER_BEAT_MS
 #define KEEPER_GRACE_MS (3 * CLUSTER_BEAT_MS)
+#define KEEPER_SAID_MS 60000 /* a job that goes back because its picture cannot be had is told of so often at most */
 #define KEEPER_RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 
 /* A claimed job, from its claim until its end is in the store. */
@@ -76,7 +77,7 @@ struct keeper {
     _Atomic uint64_t waiting;  /* jobs in the store that wait; the thread writes it */
 
     /* the thread's own */
-    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, ahead_at;
+    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, ahead_at, rest_at, said_at;
     int64_t heard_ms, take_over_ms; /* of a shared store: when it answered, when leases may be taken over; job_now */
     _Atomic int64_t sweep_at;
     struct porter_work sweep;
@@ -167,7 +168,7 @@ void keeper_count(struct keeper *keeper, int64_t now);
 enum error_code keeper_give_back_unsure(struct keeper *keeper, struct error *err) MUST_CHECK;
 /* After a commit that failed: what it claimed does not begin. */
 void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group);
-/* From time to time: removes payloads that no job has any more. */
+/* From time to time: removes payloads that no job has any more, and leaves connections to others. */
 void keeper_sweep(struct keeper *keeper, int64_t now);
 /* Removes the files of a job, later where servers share them: they may be slow. output: its results of all attempts,
  * too. keeper_removes: whether so many wait for that that no more should come. */

@@ -33,6 +33,8 @@ struct payload_asked {
 };
 typedef void payload_wanted_fn(void *context, struct payload_asked *list, size_t count);
 
+#define PAYLOAD_RESTS 5
+
 struct payload_engine {
     const char *name; /* for logs and metrics: "rows", "s3", "folder" */
     /* Puts `size` bytes of the file (pread from its start, so its offset does not matter) under this name, in place of
@@ -48,6 +50,9 @@ struct payload_engine {
      * others, and the next call goes on with them. NULL: a rule of the store does that. */
     enum error_code (*sweep)(struct payload *payload, int64_t seconds, int most, payload_wanted_fn *wanted,
                              void *context, bool *more, struct error *err);
+    /* Called once a second: connections that were kept for the next call and have not been used for PAYLOAD_RESTS of
+     * these are closed, so that other servers may have them. NULL: none are kept. From any thread. */
+    void (*rest)(struct payload *payload);
     /* The server stops: what hangs from now on is given up sooner. NULL: nothing hangs for long. From any thread. */
     void (*hurry)(struct payload *payload);
     void (*close)(struct payload *payload);

@@ -34,7 +34,10 @@ struct rows {
     struct payload payload;
     char *where, *password_file;
     pthread_mutex_t lock;
-    PGconn *idle[ROWS_LINKS];
+    struct {
+        PGconn *db;
+        int rests;      /* since it was used */
+    } idle[ROWS_LINKS]; /* the last one that was used is the last */
     int count;
 };
 
@@ -43,7 +46,7 @@ static enum error_code rows_take(struct rows *rows, PGconn **db, struct error *e
 {
     for (;;) {
         pthread_mutex_lock(&rows->lock);
-        *db = rows->count ? rows->idle[--rows->count] : NULL;
+        *db = rows->count ? rows->idle[--rows->count].db : NULL;
         pthread_mutex_unlock(&rows->lock);
         if (!*db)
             return pg_connect(db, rows->where, rows->password_file, err);
@@ -61,11 +64,32 @@ static void rows_give(struct rows *rows, PGconn *db)
     const bool fine = PQstatus(db) == CONNECTION_OK && PQtransactionStatus(db) == PQTRANS_IDLE;
     pthread_mutex_lock(&rows->lock);
     const bool kept = fine && rows->count < ROWS_LINKS;
-    if (kept)
-        rows->idle[rows->count++] = db;
+    if (kept) {
+        rows->idle[rows->count].rests = 0;
+        rows->idle[rows->count++].db = db;
+    }
     pthread_mutex_unlock(&rows->lock);
     if (!kept)
         PQfinish(db);
+}
+
+static void rows_rest(struct payload *payload)
+{
+    struct rows *rows = (struct rows *)payload;
+    PGconn *over[ROWS_LINKS];
+    int count = 0;
+    pthread_mutex_lock(&rows->lock);
+    for (int i = 0; i < rows->count; i++)
+        rows->idle[i].rests++;
+    while (count < rows->count && rows->idle[count].rests >= PAYLOAD_RESTS) {
+        over[count] = rows->idle[count].db;
+        count++;
+    }
+    rows->count -= count;
+    memmove(rows->idle, rows->idle + count, (size_t)rows->count * sizeof *rows->idle);
+    pthread_mutex_unlock(&rows->lock);
+    while (count > 0)
+        PQfinish(over[--count]);
 }
 
 /* --- putting -------------------------------------------------------------------------------------------------------
@@ -262,15 +286,20 @@ static void rows_close(struct payload *payload)
 {
     struct rows *rows = (struct rows *)payload;
     while (rows->count)
-        PQfinish(rows->idle[--rows->count]);
+        PQfinish(rows->idle[--rows->count].db);
     pthread_mutex_destroy(&rows->lock);
     free(rows->where);
     free(rows->password_file);
     free(rows);
 }
 
-static const struct payload_engine rows_engine = {
-    .name = "rows", .put = rows_put, .get = rows_get, .remove = rows_remove, .sweep = rows_sweep, .close = rows_close};
+static const struct payload_engine rows_engine = {.name = "rows",
+                                                  .put = rows_put,
+                                                  .get = rows_get,
+                                                  .remove = rows_remove,
+                                                  .sweep = rows_sweep,
+                                                  .rest = rows_rest,
+                                                  .close = rows_close};
 
 enum error_code payload_rows_open(struct payload **out, const struct payload_settings *settings, struct error *err)
 {

@@ -131,6 +131,18 @@ static void test_rows(void **state)
     assert_int_equal(postgres_sql("SELECT count(*) FROM chunks"), 4);
     assert_int_equal(postgres_sql("SELECT count(*) FROM payloads WHERE name IN ('in/a', 'out/a/2', 'other', 'in/new')"),
                      4);
+    static const char links[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                                " AND pid <> pg_backend_pid() AND query NOT LIKE '%schema_version%'";
+    const long long kept = postgres_sql(links);
+    for (int i = 1; i < PAYLOAD_RESTS; i++)
+        payload->engine->rest(payload);
+    assert_int_equal(payload->engine->sweep(payload, 3600, 1000, wanted, NULL, &more, &err), OK); /* it is used */
+    payload->engine->rest(payload);
+    assert_int_equal(postgres_sql(links), kept);
+    for (int i = 1; i < PAYLOAD_RESTS; i++)
+        payload->engine->rest(payload);
+    while (postgres_sql(links) >= kept) /* the database needs a moment */
+        usleep(20000);
     payload_close(&payload);
     store_close(&store);
     postgres_remove();
