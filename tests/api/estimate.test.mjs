@@ -189,12 +189,13 @@ test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeo
   jobs.push(post(server, '/v1/restore', { ...large, signal: aborts[1].signal }).catch(() => {}));
   await until('a full queue', async () => (await metrics(server)).get('restored_queue_depth') === 1);
   const behind = (await estimate(server, large)).json;
-  assert.ok(behind.queue_seconds > 292 && behind.queue_seconds < 800, JSON.stringify(behind));
+  const most = 2 * alone.seconds + 2; // less what the first one has had, and rounding
+  assert.ok(behind.queue_seconds > 292 && behind.queue_seconds <= most, JSON.stringify(behind));
   assert.deepEqual([behind.fits, behind.code], [false, 'queue-full']);
   const refused = await post(server, '/v1/restore', large);
   assert.deepEqual([refused.status, refused.json.code], [429, 'queue-full']);
   const wait = Number(refused.headers.get('retry-after'));
-  assert.ok(wait > 292 && wait < 800, `${wait}`);
+  assert.ok(wait > 292 && wait <= most, `${wait}`);
   aborts.forEach((abort) => abort.abort());
   await Promise.all(jobs);
   await server.stop();
