@@ -71,10 +71,12 @@ static enum error_code model_detect(const struct architecture **out, const struc
         foreign = foreign_name(weights);
     if (foreign)
         return error_set(err, ERROR_UNSUPPORTED, "%s: a network that is not read yet: %s", path, foreign);
-    char names[200] = "";
-    for (size_t i = 0, used = 0; i < 3 && i < weights_count(weights) && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%.60s\"", i ? ", " : "",
-                                 weights_at(weights, i)->name);
+    char names[220] = "";
+    for (size_t i = 0, used = 0; i < 3 && i < weights_count(weights) && used < sizeof names; i++) {
+        const char *name = weights_at(weights, i)->name;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%.60s\"%s", i ? ", " : "", name,
+                                 strlen(name) > 60 ? "…" : "");
+    }
     return error_set(err, ERROR_UNSUPPORTED, "%s: not a network that we know; it has %zu tensors, the first are %s",
                      path, weights_count(weights), *names ? names : "none");
 }

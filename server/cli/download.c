@@ -221,8 +221,9 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     case CURLE_COULDNT_CONNECT:
         return error_set(
             err, ERROR_IO,
-            "no connection for %s (%s). Without internet access, --mirror DIR takes the files from a folder%s", shown,
-            text, again);
+            "no connection for %s (%s). Without internet access, restored models get --mirror DIR takes the official "
+            "files from a folder%s",
+            shown, text, again);
     case CURLE_HTTP_RETURNED_ERROR:
         return error_set(err, ERROR_IO, "%s answers %ld%s%s", shown, answer,
                          answer == 404 ? ": there is no such file" : "", again);

@@ -33,8 +33,9 @@ struct openai {
     enum openai_part part;
     char name[40], value[OPENAI_VALUE_MAX];
     size_t value_size, prompt_size, prompt_room, received;
+    char width[8], height[8]; /* of the field size */
     int n;
-    bool urls, sized, masked;
+    bool urls, resized, masked; /* resized: the prompt's words say how large the result is */
     uint32_t seen;
 };
 
@@ -83,16 +84,31 @@ static enum error_code openai_model(struct openai *openai, const char *value, st
 
 static enum error_code openai_size(struct openai *openai, const char *value, struct error *err)
 {
-    char width[8], height[8];
     int end = 0;
     if (!strcmp(value, "auto") || !*value)
         return OK;
-    if (sscanf(value, "%7[0-9]x%7[0-9]%n", width, height, &end) != 2 || value[end])
+    if (sscanf(value, "%7[0-9]x%7[0-9]%n", openai->width, openai->height, &end) != 2 || value[end])
         return error_set(err, ERROR_INVALID, "size: \"%.40s\" is not allowed; allowed is auto, or WIDTHxHEIGHT in px",
                          value);
-    openai->sized = true;
-    const enum error_code code = openai_set(openai, "width", width, err);
-    return code ? code : openai_set(openai, "height", height, err);
+    return OK;
+}
+
+/* The field size, which many clients send always: somebody who writes upscale=4 into a prompt means that. */
+static enum error_code openai_resize(struct openai *openai, struct error *err)
+{
+    if (!*openai->width || openai->resized)
+        return OK;
+    const enum error_code code = openai_set(openai, "width", openai->width, err);
+    return code ? code : openai_set(openai, "height", openai->height, err);
+}
+
+static bool openai_resizes(const char *option)
+{
+    static const char *const options[] = {"upscale", "width", "height", "max_side"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!strcmp(option, options[i]))
+            return true;
+    return false;
 }
 
 static enum error_code openai_n(struct openai *openai, const char *value, struct error *err)
@@ -186,8 +202,10 @@ static enum error_code openai_words(struct openai *openai, struct error *err)
         for (char *tail = end; tail > word + size + 1 && strchr(",;.", tail[-1]);)
             *--tail = 0;
         word[size] = 0;
-        if (upload_knows(openai->options, word)) /* "E=mc2" is for models that read, too */
+        if (upload_knows(openai->options, word)) { /* "E=mc2" is for models that read, too */
             code = upload_field(openai->options, word, word + size + 1, strlen(word + size + 1), err);
+            openai->resized = openai->resized || openai_resizes(word);
+        }
         end += !last;
     }
     return code;
@@ -321,6 +339,8 @@ static enum error_code openai_prepare(struct request *request, struct error *err
         code = error_set(err, ERROR_INVALID, "prompt: it is not text");
     if (code == OK)
         code = openai_words(openai, err);
+    if (code == OK)
+        code = openai_resize(openai, err);
     struct options *options = upload_options(openai->options);
     if (code == OK && options->ext == FORMAT_AUTO) /* what OpenAI sends if nothing else is asked for */
         options->ext = FORMAT_PNG;

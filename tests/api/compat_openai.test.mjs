@@ -57,6 +57,9 @@ describe("OpenAI's package", () => {
     assert.notDeepEqual(bytes(answer.data[1]), bytes(answer.data[2]));
     for (const entry of answer.data) assert.equal(bytes(entry).toString('hex', 0, 3), 'ffd8ff');
     assert.equal(answer.size, `1024x${Math.round(H * 1024 / W)}`);
+    // a size in the prompt is meant, the field may be the program's own
+    const meant = await client.images.edit({ image: await photo(), prompt: `${words} upscale=1`, size: '1024x1024' });
+    assert.equal(meant.size, `${W}x${H}`);
   });
 
   test('gets a data URI where it asks for one', async () => {
