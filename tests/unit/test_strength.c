@@ -129,6 +129,25 @@ static void detail_stays(void **state)
     }
 }
 
+/* Sharp pictures, but for a part of their width in which a restoration has more of the same detail, or as much of
+ * another: that part stays, too. */
+static void soft_places_stay(void **state)
+{
+    (void)state;
+    static const float amplitudes[2][2][2] = {{{6, 4}, {4, 6}}, {{10, 4}, {7, 7}}}; /* elsewhere, there */
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < PLANE; i++) {
+            const bool there = i % CROP > 300;
+            const float at = (float)(i % CROP) * 0.9f + (float)i / CROP * 0.35f;
+            truth[i] = 125 + amplitudes[round][there][0] * sinf(at);
+            worse[i] = 125 + amplitudes[round][there][1] * sinf(at + (round && there ? 1.6f : 0));
+        }
+        const double used = weigh(truth, worse, 1, -1).used;
+        printf("    soft in a part of it: %.3f\n", used);
+        assert_true(used < 0.05);
+    }
+}
+
 /* A sharp picture with scratches: what a restoration does without them is used there, and more of it in the whole face.
  */
 static void scratches_go(void **state)
@@ -287,9 +306,9 @@ static void another_face(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(scratches_go),
-                                       cmocka_unit_test(damage_goes),  cmocka_unit_test(tiny_faces),
-                                       cmocka_unit_test(large_faces),  cmocka_unit_test(little_is_left),
-                                       cmocka_unit_test(another_face)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays),   cmocka_unit_test(soft_places_stay),
+                                       cmocka_unit_test(scratches_go),   cmocka_unit_test(damage_goes),
+                                       cmocka_unit_test(tiny_faces),     cmocka_unit_test(large_faces),
+                                       cmocka_unit_test(little_is_left), cmocka_unit_test(another_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
