@@ -100,7 +100,8 @@ struct tiff_task {
     struct image *image;
     uint8_t *band, *tile, *plane; /* rows; what libtiff reads at once; a row of one plane */
     struct profile_cmyk inks;
-    float *lab; /* a row */
+    float *lab;      /* a row */
+    double white[9]; /* see colour_of_white() */
     uint16_t planar, format;
     struct error *err;
     char detail[TIFF_DETAIL]; /* what the library said first */
@@ -236,7 +237,7 @@ static void codec_tiff_lab_row(const struct tiff_task *t, int y, const uint8_t *
         const int level = own && value >> (bits - 1) ? (int)value - (1 << bits) : (int)value;
         t->lab[i] = i % 3 == 0 ? 100 * (float)value / white : (float)level * scale - (own ? 0 : 128);
     }
-    colour_of_lab(t->lab, t->lab, n / 3);
+    colour_of_lab(t->white, t->lab, t->lab, n / 3);
     pixel_clamp(t->lab, n);
     for (size_t i = 0; i < n; i++)
         codec_tiff_put(t->image->pixels, (size_t)y * n + i, bits,
@@ -447,8 +448,13 @@ static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec
         const struct profile_inks inks = {info->bits, t->header.samples - 4, false, !info->alpha};
         code = profile_cmyk_open(&t->inks, icc, size, &inks, t->err);
     }
-    if (plain && codec_tiff_is_lab(&t->header) && !(t->lab = mem_alloc(width, 3 * sizeof *t->lab)))
-        code = codec_tiff_no_memory(t);
+    if (plain && codec_tiff_is_lab(&t->header)) {
+        float *white = NULL; /* of ICC's form it is D50 */
+        const bool told = t->header.photometric == TIFF_LAB && TIFFGetField(t->tiff, TIFFTAG_WHITEPOINT, &white);
+        colour_of_white(told ? white : NULL, t->white);
+        if (!(t->lab = mem_alloc(width, 3 * sizeof *t->lab)))
+            code = codec_tiff_no_memory(t);
+    }
     if (!code)
         code = image_create(&t->image, (int)width, (int)height, codec_tiff_colours(&t->header) == 1 ? 1 : 3,
                             t->inks.wide ? 16 : info->bits, info->alpha, t->err);

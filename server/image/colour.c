@@ -25,16 +25,47 @@ static float colour_part(float f)
     return f > 6.0f / 29 ? f * f * f : (f - 4.0f / 29) * 3 * (6.0f / 29) * (6.0f / 29);
 }
 
-void colour_of_lab(const float *lab, float *rgb, size_t n)
+static void colour_apply(const double m[9], const double from[3], double to[3])
 {
-    static const double white[3] = {0.9642, 1, 0.8249}; /* D50 */
+    for (int i = 0; i < 3; i++)
+        to[i] = m[3 * i] * from[0] + m[3 * i + 1] * from[1] + m[3 * i + 2] * from[2];
+}
+
+void colour_of_white(const float *white, double out[9])
+{
+    static const double d50[3] = {0.9642, 1, 0.8249},
+                        cones[9] = {0.8951, 0.2664, -0.1614, -0.7502, 1.7135, 0.0367, 0.0389, -0.0685, 1.0296},
+                        back[9] = {0.9869929, -0.1470543, 0.1599627, 0.4323053, 0.5183603,
+                                   0.0492912, -0.0085287, 0.0400428, 0.9684867};
+    double own[3] = {d50[0], d50[1], d50[2]}, seen[3], wanted[3];
+    if (white && white[0] > 0.2f && white[0] < 0.5f && white[1] > 0.2f && white[1] < 0.5f) {
+        own[0] = (double)white[0] / (double)white[1];
+        own[2] = (1 - (double)white[0] - (double)white[1]) / (double)white[1];
+    }
+    colour_apply(cones, own, seen);
+    colour_apply(cones, d50, wanted);
+    for (int c = 0; c < 3; c++) { /* X, Y or Z of white alone */
+        double part[3] = {0}, light[3];
+        part[c] = own[c];
+        colour_apply(cones, part, light);
+        for (int i = 0; i < 3; i++)
+            light[i] *= wanted[i] / seen[i];
+        colour_apply(back, light, part);
+        colour_apply(colour_of_xyz, part, light);
+        for (int i = 0; i < 3; i++)
+            out[3 * i + c] = light[i];
+    }
+}
+
+void colour_of_lab(const double of_white[9], const float *lab, float *rgb, size_t n)
+{
     for (size_t i = 0; i < n; i++, lab += 3, rgb += 3) {
         const float f = (lab[0] + 16) / 116;
-        const double x = white[0] * colour_part(f + lab[1] / 500), y = white[1] * colour_part(f),
-                     z = white[2] * colour_part(f - lab[2] / 200);
+        const double parts[3] = {colour_part(f + lab[1] / 500), colour_part(f), colour_part(f - lab[2] / 200)};
+        double light[3];
+        colour_apply(of_white, parts, light);
         for (int c = 0; c < 3; c++)
-            rgb[c] = 255 * colour_sample((float)(colour_of_xyz[3 * c] * x + colour_of_xyz[3 * c + 1] * y +
-                                                 colour_of_xyz[3 * c + 2] * z));
+            rgb[c] = 255 * colour_sample((float)light[c]);
     }
 }
 

@@ -20,8 +20,12 @@ struct colour {
 /* XYZ of D50 to sRGB's light, row by row: the inverse of sRGB's own colorants, adapted to D50 (ICC.1:2022, annex E). */
 extern const double colour_of_xyz[9];
 
-/* n pixels of L*a*b* of D50 (0..100, -128..127) to RGB in sRGB, 0..255 and beyond. rgb may be lab. */
-void colour_of_lab(const float *lab, float *rgb, size_t n);
+/* What X, Y and Z, as parts of those of white, are in sRGB's light, row by row. white: its chromaticities x and y (D65
+ * is 0.3127, 0.3290), adapted by Bradford's method (ICC.1:2022, annex E); NULL, or one that no white has: D50. */
+void colour_of_white(const float *white, double out[9]);
+
+/* n pixels of L*a*b* (0..100, -128..127) to RGB in sRGB, 0..255 and beyond. rgb may be lab. */
+void colour_of_lab(const double of_white[9], const float *lab, float *rgb, size_t n);
 
 /* Completes a model of which channels, matrix and curves are set: makes the curves rise and the matrix's inverse.
  * false: it makes no sense. Its bytes may come from another process. */
