@@ -134,6 +134,7 @@ static void test_rows(void **state)
     static const char links[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                                 " AND pid <> pg_backend_pid() AND query NOT LIKE '%schema_version%'";
     const long long kept = postgres_sql(links);
+    assert_true(kept > 0);
     for (int i = 1; i < PAYLOAD_RESTS; i++)
         payload->engine->rest(payload);
     assert_int_equal(payload->engine->sweep(payload, 3600, 1000, wanted, NULL, &more, &err), OK); /* it is used */
