@@ -1,5 +1,6 @@
 // ATTENTION of op.h. A workgroup makes EACH tokens of one head, so that keys and values are loaded once for all of them: its
-// invocations divide the keys, then the channels, and the values where there are fewer channels than invocations.
+// invocations divide the keys, four for each, whose quads they take in turn; then the channels, and the values where there
+// are fewer channels than invocations.
 #version 450
 #include "common.glsl"
 
@@ -9,8 +10,7 @@ layout(constant_id = 1) const uint QUADS = 1;  // of a head
 layout(constant_id = 2) const uint BLOCKS = 1; // quads of y: those behind the last head are padding
 layout(constant_id = 3) const uint GROUP = 128; // invocations, a power of 2
 layout(constant_id = 4) const uint EACH = 1;   // tokens of the workgroup, a power of 2
-layout(constant_id = 5) const uint KEY_PARTS = 1; // invocations of a key, a power of 2, side by side as its quads are
-layout(constant_id = 6) const uint WIDTH = 128; // those that differ in quads of y, a power of 2 and of 4 at least
+layout(constant_id = 5) const uint WIDTH = 128; // invocations that differ in quads of y, a power of 2 and of 4 at least
 layout(push_constant) uniform push { params_tokens p; };
 
 WRITES(BIND_Y, y);
@@ -18,12 +18,14 @@ READS(BIND_X, x);
 READS(BIND_RESIDUAL1, keys);
 READS(BIND_RESIDUAL2, values);
 
+const uint KEYS = GROUP / 4;      // that are multiplied at once
+const uint AHEAD = 8;             // quads that are on their way from memory at once
 const uint LANES = GROUP / EACH;  // invocations of a token in the softmax
 const uint PARTS = GROUP / WIDTH; // and of a quad of y; of 4 quads they lie side by side, as tokens do
 
 shared vec4 query[EACH * QUADS];
 shared vec4 sums[GROUP];
-shared float share[KEY_PARTS * EACH * TOKENS];
+shared float share[EACH * TOKENS];
 shared float partial[GROUP];
 shared float factors[EACH];
 
@@ -42,20 +44,38 @@ float joined(float v, bool greatest)
     return partial[me - lane];
 }
 
+// Four tokens' products with KEYS keys, of which each invocation has a part.
+void leave_products(uint begin, uint first_token, vec4 parts)
+{
+    const uint me = gl_LocalInvocationID.x, j = begin + me % KEYS, t = first_token + me / KEYS;
+    barrier();
+    sums[me] = parts;
+    barrier();
+    const uint from = me % KEYS * 4, of = me / KEYS;
+    if (j < TOKENS && t < EACH)
+        share[t * TOKENS + j] = sums[from][of] + sums[from + 1][of] + sums[from + 2][of] + sums[from + 3][of];
+}
+
 void take_keys(uint image, uint first)
 {
-    const uint part = gl_LocalInvocationID.x % KEY_PARTS;
-    for (uint j = gl_LocalInvocationID.x / KEY_PARTS; j < TOKENS; j += GROUP / KEY_PARTS) {
-        vec4 products[EACH];
-        [[unroll]] for (uint t = 0; t < EACH; t++)
+    const uint part = gl_LocalInvocationID.x % 4;
+    for (uint begin = 0; begin < TOKENS; begin += KEYS) {
+        const uint j = min(begin + gl_LocalInvocationID.x / 4, TOKENS - 1);
+        vec4 products[(EACH + 3) / 4 * 4];
+        [[unroll]] for (uint t = 0; t < (EACH + 3) / 4 * 4; t++)
             products[t] = vec4(0.0);
-        for (uint i = part; i < QUADS; i += KEY_PARTS) {
-            const vec4 key = vec4(keys[quad_index(p.like, image, first + i, TOKENS, j)]);
-            [[unroll]] for (uint t = 0; t < EACH; t++)
-                products[t] += query[t * QUADS + i] * key;
+        for (uint i = part; i < QUADS; i += 4 * AHEAD) {
+            vec4 key[AHEAD];
+            [[unroll]] for (uint a = 0; a < AHEAD; a++)
+                key[a] = i + 4 * a < QUADS ? vec4(keys[quad_index(p.like, image, first + i + 4 * a, TOKENS, j)]) : vec4(0.0);
+            [[unroll]] for (uint a = 0; a < AHEAD; a++)
+                [[unroll]] for (uint t = 0; t < EACH; t++)
+                    products[t] += query[t * QUADS + min(i + 4 * a, QUADS - 1)] * key[a];
         }
-        [[unroll]] for (uint t = 0; t < EACH; t++)
-            share[(part * EACH + t) * TOKENS + j] = products[t].x + products[t].y + products[t].z + products[t].w;
+        [[unroll]] for (uint t = 0; t < EACH; t += 4) {
+            const vec4 low = products[t] , second = products[t + 1], third = products[t + 2], last = products[t + 3];
+            leave_products(begin, t, vec4(dot(low, vec4(1.0)), dot(second, vec4(1.0)), dot(third, vec4(1.0)), dot(last, vec4(1.0))));
+        }
     }
 }
 
@@ -63,13 +83,8 @@ void take_shares()
 {
     const uint me = gl_LocalInvocationID.x, from = me / LANES * TOKENS;
     float most = -3.4e38, sum = 0.0;
-    for (uint j = me % LANES; j < TOKENS; j += LANES) {
-        float v = share[from + j];
-        for (uint part = 1; part < KEY_PARTS; part++)
-            v += share[part * EACH * TOKENS + from + j];
-        share[from + j] = v;
-        most = max(most, v);
-    }
+    for (uint j = me % LANES; j < TOKENS; j += LANES)
+        most = max(most, share[from + j]);
     most = joined(most, true);
     for (uint j = me % LANES; j < TOKENS; j += LANES) {
         share[from + j] = exp(share[from + j] - most);
@@ -96,10 +111,15 @@ void main()
         [[unroll]] for (uint t = 0; t < EACH; t++)
             v[t] = vec4(0.0);
         if (i < QUADS)
-            for (uint j = part; j < TOKENS; j += PARTS) {
-                const vec4 value = vec4(values[quad_index(p.values, image, first + i, TOKENS, j)]);
-                [[unroll]] for (uint t = 0; t < EACH; t++)
-                    v[t] += share[t * TOKENS + j] * value;
+            for (uint j = part; j < TOKENS; j += PARTS * AHEAD) {
+                vec4 value[AHEAD];
+                [[unroll]] for (uint a = 0; a < AHEAD; a++)
+                    value[a] = j + PARTS * a < TOKENS
+                                   ? vec4(values[quad_index(p.values, image, first + i, TOKENS, j + PARTS * a)])
+                                   : vec4(0.0);
+                [[unroll]] for (uint a = 0; a < AHEAD; a++)
+                    [[unroll]] for (uint t = 0; t < EACH; t++)
+                        v[t] += share[t * TOKENS + min(j + PARTS * a, TOKENS - 1)] * value[a];
             }
         [[unroll]] for (uint t = 0; t < EACH; t++) {
             if (PARTS > 1) {

@@ -1,6 +1,9 @@
 /* FBCNN (Jiang et al. 2021; names as in its authors' models/network_fbcnn.py): a U-Net of residual blocks against
  * JPEG's artefacts, whose second half is steered by the file's quality. It finds that by itself, by a mean over the
  * picture it is given, or is told. */
+#include <stdlib.h>
+
+#include "runtime/base/mem.h"
 #include "runtime/models/restorer.h"
 #include "runtime/models/transposed.h"
 
@@ -88,48 +91,77 @@ static struct view fbcnn_quality(struct model_build *b, struct view deep, int n)
     return x;
 }
 
-/* The sum of x and a value a channel, in a tensor of its own. */
-static struct view fbcnn_add(struct model_build *b, struct view x, struct view shift)
+/* Adds a value a channel to x, in place. */
+static void fbcnn_add(struct model_build *b, struct view x, struct view shift)
 {
-    if (x.tensor < 0 || shift.tensor < 0)
-        return VIEW_NONE;
-    const struct view out = build_like(b, x, graph_channels(b->graph, x));
-    struct node *add = graph_node(b->graph, OP_ADD, out);
-    if (add) {
-        add->in[OP_X] = x;
-        add->in[OP_RESIDUAL1] = shift;
-        add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
-    }
-    return out;
+    struct node *add = x.tensor < 0 || shift.tensor < 0 ? NULL : graph_node(b->graph, OP_ADD, x);
+    if (!add)
+        return;
+    add->in[OP_X] = x;
+    add->in[OP_RESIDUAL1] = shift;
+    add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
 }
 
-/* QFAttention: x + gamma·conv(relu(conv(x))) + beta, gamma and beta one value a channel; and `skip`, if there is one.
- */
-static struct view fbcnn_block(struct model_build *b, const char *name, struct view x, struct view gamma,
-                               struct view beta, struct view skip)
+/* gamma times the bias of the block's second convolution, and beta: one value a channel. */
+static struct view fbcnn_shift(struct model_build *b, const char *name, struct view gamma, struct view beta)
 {
-    if (x.tensor < 0 || gamma.tensor < 0 || beta.tensor < 0)
+    if (gamma.tensor < 0 || beta.tensor < 0)
         return VIEW_NONE;
-    const struct tensor t = *graph_tensor_of(b->graph, x);
-    const struct view inner = build_like(b, x, t.channels), out = build_like(b, x, t.channels),
-                      shift = build_like(b, gamma, t.channels);
-    build_conv(b, build_name("%s.res.0", name), x, inner, 3)->args.conv2d.activation = ACTIVATION_RELU;
-    const struct param *bias = build_param(b, build_name("%s.res.2.bias", name), 1, &t.channels);
-    struct node *node = bias ? graph_node(b->graph, OP_SCALE_SHIFT, shift) : NULL; /* gamma times the bias, and beta */
+    const int channels = graph_channels(b->graph, gamma);
+    const struct view shift = build_like(b, gamma, channels);
+    const struct param *bias = build_param(b, build_name("%s.res.2.bias", name), 1, &channels);
+    struct node *node = bias ? graph_node(b->graph, OP_SCALE_SHIFT, shift) : NULL;
     if (!node)
         return VIEW_NONE;
     node->in[OP_X] = gamma;
     node->in[OP_RESIDUAL2] = beta;
-    const struct view constant = graph_constant(b->graph, bias, t.channels, 1, 1);
+    const struct view constant = graph_constant(b->graph, bias, channels, 1, 1);
     b->graph->nodes[b->graph->node_count - 1].in[OP_RESIDUAL1] = constant;
-    const struct view everywhere =
-        skip.tensor < 0 ? build_resize(b, RESIZE_NEAREST, shift, t.h, t.w) : fbcnn_add(b, skip, shift);
+    return shift;
+}
+
+/* QFAttention: x + gamma·conv(relu(conv(x))) + shift; gamma is one value a channel, and so is shift, unless it is
+ * already in `skip`, which is added where there is one. */
+static struct view fbcnn_block(struct model_build *b, const char *name, struct view x, struct view gamma,
+                               struct view shift, struct view skip)
+{
+    if (x.tensor < 0 || gamma.tensor < 0 || shift.tensor < 0)
+        return VIEW_NONE;
+    const struct tensor t = *graph_tensor_of(b->graph, x);
+    const struct view inner = build_like(b, x, t.channels), out = build_like(b, x, t.channels);
+    build_conv(b, build_name("%s.res.0", name), x, inner, 3)->args.conv2d.activation = ACTIVATION_RELU;
+    const struct view plus = skip.tensor < 0 ? build_resize(b, RESIZE_NEAREST, shift, t.h, t.w) : skip;
     struct node *second = build_conv_plain(b, build_name("%s.res.2", name), inner, out, 3);
     second->in[OP_OUT_SCALE] = gamma;
     second->in[OP_RESIDUAL1] = x;
-    second->in[OP_RESIDUAL2] = everywhere;
+    second->in[OP_RESIDUAL2] = plus;
     second->args.conv2d.residual1_scale = second->args.conv2d.residual2_scale = 1;
     return out;
+}
+
+/* Level i of the half that quality steers: x enlarged, its blocks, and `skip` added. What is made of the quality comes
+ * first, so that nothing stands between the convolutions. */
+static struct view fbcnn_up(struct model_build *b, int i, int blocks, struct view x, struct view quality,
+                            struct view skip)
+{
+    const struct build_text name = build_text("m_up%d", i);
+    struct node *conv;
+    const struct view gamma = fbcnn_linear(b, build_name("to_gamma_%d.0", i), quality, ACTIVATION_SIGMOID),
+                      beta = fbcnn_linear(b, build_name("to_beta_%d.0", i), quality, ACTIVATION_TANH);
+    struct view *shifts = mem_alloc((size_t)blocks + 1, sizeof *shifts);
+    if (!shifts) {
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model");
+        return VIEW_NONE;
+    }
+    for (int k = 1; k <= blocks; k++)
+        shifts[k] = fbcnn_shift(b, build_name("%s.%d", name.text, k), gamma, beta);
+    if (blocks > 0)
+        fbcnn_add(b, skip, shifts[blocks]);
+    x = build_transposed(b, build_name("%s.0", name.text), TRANSPOSED_2_2_0, x, &conv);
+    for (int k = 1; k <= blocks; k++)
+        x = fbcnn_block(b, build_name("%s.%d", name.text, k), x, gamma, shifts[k], k == blocks ? skip : VIEW_NONE);
+    free(shifts);
+    return x;
 }
 
 static void fbcnn_build(struct model_build *b, const struct session_shape *shape)
@@ -155,16 +187,8 @@ static void fbcnn_build(struct model_build *b, const struct session_shape *shape
     struct view x = restorer_blocks(b, "m_body_encoder", 0, blocks, down[FBCNN_LEVELS], VIEW_NONE);
     const struct view quality = fbcnn_quality(b, x, shape->n);
     x = restorer_blocks(b, "m_body_decoder", 0, blocks, x, down[FBCNN_LEVELS]);
-    for (int i = FBCNN_LEVELS; i >= 1; i--) {
-        const struct build_text name = build_text("m_up%d", i);
-        struct node *conv;
-        const struct view gamma = fbcnn_linear(b, build_name("to_gamma_%d.0", i), quality, ACTIVATION_SIGMOID),
-                          beta = fbcnn_linear(b, build_name("to_beta_%d.0", i), quality, ACTIVATION_TANH);
-        x = build_transposed(b, build_name("%s.0", name.text), TRANSPOSED_2_2_0, x, &conv);
-        for (int k = 1; k <= blocks; k++)
-            x = fbcnn_block(b, build_name("%s.%d", name.text, k), x, gamma, beta,
-                            k == blocks ? down[i - 1] : VIEW_NONE);
-    }
+    for (int i = FBCNN_LEVELS; i >= 1; i--)
+        x = fbcnn_up(b, i, blocks, x, quality, down[i - 1]);
     build_conv(b, "m_tail", x, restorer_result(b, &r), 3);
     restorer_end(b, &r);
 }

@@ -142,7 +142,7 @@ void vk_direct_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                                   (uint32_t)args->stride,
                                   (uint32_t)args->pad,
                                   args->activation,
-                                  flags | (x->layout.blocks == 1 ? FLAG_PLANAR : 0)};
+                                  flags | (x->layout.blocks == 1 ? FLAG_PLANAR : 0) | vk_matrix_warm_flag(args, x, y)};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     union vk_tile tile;
     dispatch->tune = (struct vk_tune_key){.family = VK_TUNE_DIRECT,

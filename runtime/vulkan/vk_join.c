@@ -26,23 +26,46 @@ static bool join_leaves_room(const struct vk_build *build, const struct node *co
            graph_tensor_of(build->graph, conv->out)->role == TENSOR_TEMP;
 }
 
-/* Whether the convolution's channels go only through the shuffle, unchanged. */
+/* Whether the view's channels lie without padding between them. */
+static bool join_is_dense(const struct vk_build *build, struct view view)
+{
+    struct vk_layout layout, dense;
+    vk_pack_layout(build->graph, view, build->grouped, &layout);
+    vk_pack_layout_dense(layout.channels, build->grouped, &dense);
+    return vk_pack_layout_same(&layout, &dense);
+}
+
+static int join_touching(const struct graph *graph, int tensor)
+{
+    int touching = 0;
+    for (int n = 0; n < graph->node_count; n++)
+        touching += join_touches(&graph->nodes[n], tensor);
+    return touching;
+}
+
+/* Whether the shader can put the shuffled pixels where they go: a quad each, or whole groups; to a quad it also adds.
+ */
+static bool join_shuffles_well(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
+{
+    const int channels = graph_channels(build->graph, shuffle->out);
+    if (shuffle->in[OP_RESIDUAL1].tensor >= 0)
+        return channels <= 4 && conv->args.conv2d.activation == ACTIVATION_NONE;
+    return channels <= 4 || (channels % LANES == 0 && join_is_dense(build, shuffle->out));
+}
+
+/* Whether the convolution's channels go only through the shuffle. */
 static bool joins_shuffle(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
 {
     const struct graph *graph = build->graph;
     const struct op_conv2d *args = &conv->args.conv2d;
-    if (shuffle->kind != OP_PIXEL_SHUFFLE || !join_leaves_room(build, conv) || args->activation != ACTIVATION_NONE ||
-        args->gain != 1.0f || args->scale != 1.0f || shuffle->args.shuffle.factor > 4 ||
-        graph_channels(graph, shuffle->out) > 4 ||
+    if (shuffle->kind != OP_PIXEL_SHUFFLE || !join_leaves_room(build, conv) || args->gain != 1.0f ||
+        args->scale != 1.0f || shuffle->args.shuffle.factor > 4 || !join_shuffles_well(build, conv, shuffle) ||
         graph_channels(graph, conv->out) != graph_channels(graph, shuffle->in[OP_X]))
         return false;
     for (int i = OP_RESIDUAL2 + 1; i < OP_MAX_INPUTS; i++)
-        if (conv->in[i].tensor >= 0)
+        if (i != OP_IN_SCALE && conv->in[i].tensor >= 0)
             return false;
-    int touching = 0;
-    for (int n = 0; n < graph->node_count; n++)
-        touching += join_touches(&graph->nodes[n], conv->out.tensor);
-    return touching == 2 && shuffle->in[OP_X].tensor == conv->out.tensor;
+    return join_touching(graph, conv->out.tensor) == 2 && shuffle->in[OP_X].tensor == conv->out.tensor;
 }
 
 static void join_shuffle(struct node *conv, struct node *shuffle)
@@ -59,15 +82,6 @@ static bool join_there_before(const struct graph *graph, struct view view, int n
         if (graph->nodes[n].out.tensor == view.tensor)
             return false;
     return true;
-}
-
-/* Whether the view's channels lie without padding between them. */
-static bool join_is_dense(const struct vk_build *build, struct view view)
-{
-    struct vk_layout layout, dense;
-    vk_pack_layout(build->graph, view, build->grouped, &layout);
-    vk_pack_layout_dense(layout.channels, build->grouped, &dense);
-    return vk_pack_layout_same(&layout, &dense);
 }
 
 /* Whether the node scales and shifts the second half of the convolution's channels, in place, by values that exist
@@ -103,6 +117,30 @@ static int join_transform_of(const struct vk_build *build, int conv)
     return -1;
 }
 
+/* The convolution whose residual 2 is the result of that node and nothing else, a value a channel made as large as a
+ * picture; or -1. It can read the values themselves. */
+static int join_spread_to(const struct vk_build *build, int resize)
+{
+    const struct graph *graph = build->graph;
+    const struct node *from = &graph->nodes[resize];
+    if (from->kind != OP_RESIZE || graph_tensor_of(graph, from->out)->role != TENSOR_TEMP ||
+        join_touching(graph, from->out.tensor) != 2)
+        return -1;
+    const struct tensor *x = graph_tensor_of(graph, from->in[OP_X]);
+    if (x->h != 1 || x->w != 1 || !join_there_before(graph, from->in[OP_X], resize))
+        return -1;
+    for (int n = resize + 1; n < graph->node_count; n++) {
+        const struct node *conv = &graph->nodes[n];
+        if (conv->in[OP_RESIDUAL2].tensor == from->out.tensor)
+            return conv->kind == OP_CONV2D && vk_matrix_takes(build, conv) &&
+                           conv->in[OP_X].tensor != from->out.tensor &&
+                           conv->in[OP_RESIDUAL1].tensor != from->out.tensor
+                       ? n
+                       : -1;
+    }
+    return -1;
+}
+
 static void join_leave_nothing(struct node *node)
 {
     node->out.tensor = -1;
@@ -116,8 +154,8 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
     *out = NULL;
     for (int i = 0; i + 1 < graph->node_count; i++) {
         const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
-        const int with = shuffles ? i + 1 : join_transform_of(build, i);
-        if (with < 0)
+        const int spread = join_spread_to(build, i), with = shuffles ? i + 1 : join_transform_of(build, i);
+        if (with < 0 && spread < 0)
             continue;
         if (!*out) {
             *out = mem_alloc((size_t)graph->node_count, sizeof **out);
@@ -125,8 +163,10 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
                 return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
             memcpy(*out, graph->nodes, (size_t)graph->node_count * sizeof **out);
         }
-        struct node *conv = *out + i, *joined = *out + with;
-        if (shuffles) {
+        struct node *conv = *out + (spread < 0 ? i : spread), *joined = *out + (spread < 0 ? with : i);
+        if (spread >= 0) {
+            conv->in[OP_RESIDUAL2] = joined->in[OP_X];
+        } else if (shuffles) {
             join_shuffle(conv, joined);
         } else {
             conv->in[OP_RESIDUAL1] = joined->in[OP_RESIDUAL1];

@@ -11,6 +11,7 @@
 #define SUBGROUP 32
 #define ELEMENTS (SIZE * SIZE)
 #define HELD (ELEMENTS / SUBGROUP) /* elements of a matrix that an invocation holds */
+#define WARM_BYTES (256u << 10)    /* of weights, from which asking for them at once pays on an H200 */
 #define SPLIT_SIZE 14 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Whether one of the forms that the device multiplies is ours. */
@@ -197,7 +198,7 @@ static const union vk_tile tiles[] = {
     {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 0}}, {{6, 6, 4, 1, 1, 0, 1, 4, 0}},
     {{3, 3, 4, 1, 1, 0, 1, 4, 1}}, {{3, 3, 8, 1, 1, 0, 1, 8, 0}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}},
     {{8, 2, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 4, 0, 1, 4, 1}}, {{8, 1, 4, 2, 2, 2, 1, 4, 1}},
-    {{8, 1, 4, 2, 4, 3, 4, 1, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{8, 2, 4, 2, 4, 0, 1, 4, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 /* Those for fp32, of which a subgroup holds twice as many sums and weights. */
@@ -209,8 +210,8 @@ static const union vk_tile tiles_fp32[] = {
     {{4, 1, 8, 1, 1, 0, 1, 8, 1}}, {{4, 1, 8, 1, 2, 0, 1, 8, 1}}, {{2, 1, 8, 1, 1, 0, 1, 8, 1}},
     {{4, 1, 4, 1, 1, 0, 1, 4, 1}}, {{4, 2, 4, 1, 1, 1, 1, 4, 1}}, {{4, 1, 4, 1, 2, 0, 1, 4, 1}},
     {{4, 1, 2, 2, 1, 1, 1, 2, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 1}},
-    {{4, 1, 4, 1, 2, 2, 1, 4, 1}}, {{4, 1, 4, 1, 1, 2, 1, 4, 1}}, {{8, 1, 4, 1, 1, 2, 1, 4, 1}},
-    {{8, 1, 4, 1, 4, 0, 4, 2, 1}}, {{4, 1, 4, 1, 2, 0, 2, 4, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{4, 1, 4, 1, 2, 2, 1, 4, 1}}, {{4, 1, 4, 1, 1, 2, 1, 4, 1}}, {{8, 1, 4, 1, 4, 0, 4, 2, 1}},
+    {{4, 1, 2, 1, 2, 2, 2, 2, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 static uint32_t matrix_across(const union vk_tile *tile)
@@ -247,6 +248,13 @@ static bool matrix_fits(const struct vk_device *device, const struct vk_tune_key
                device->traits.limits.maxComputeSharedMemorySize;
 }
 
+uint32_t vk_matrix_warm_flag(const struct op_conv2d *args, const struct vk_operand *x, const struct vk_operand *y)
+{
+    const uint64_t taps = (uint64_t)args->kernel * (uint64_t)args->kernel;
+    const uint64_t bytes = taps * (uint64_t)x->layout.blocks * (uint64_t)y->layout.blocks * (x->fp16 ? 32 : 64);
+    return bytes >= WARM_BYTES ? FLAG_WARM : 0;
+}
+
 bool vk_matrix_takes(const struct vk_build *build, const struct node *conv)
 {
     const union vk_tile *least = &tiles[sizeof tiles / sizeof tiles[0] - 1];
@@ -276,11 +284,12 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                       const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof tiles[0].matrix / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
-    const uint32_t constants[] = {device->matrix_slot_bit, matrix_paired(y->layout.blocks),
-                                  (uint32_t)args->kernel,  (uint32_t)args->stride,
-                                  (uint32_t)args->pad,     (uint32_t)args->upsample,
-                                  args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0),
-                                  (uint32_t)shuffle};
+    const uint32_t constants[] = {
+        device->matrix_slot_bit, matrix_paired(y->layout.blocks),
+        (uint32_t)args->kernel,  (uint32_t)args->stride,
+        (uint32_t)args->pad,     (uint32_t)args->upsample,
+        args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0) | vk_matrix_warm_flag(args, x, y),
+        (uint32_t)shuffle};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     union vk_tile tile;
     dispatch->tune = (struct vk_tune_key){.family = x->fp16 ? VK_TUNE_MATRIX : VK_TUNE_MATRIX_F32,

@@ -24,6 +24,9 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MU
  * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what results beyond fp16's range are computed with again. */
 bool vk_matrix_takes(const struct vk_build *build, const struct node *conv);
 
+/* FLAG_WARM where the convolution's weights are so many that the first workgroups ask for all of them at once. */
+uint32_t vk_matrix_warm_flag(const struct op_conv2d *args, const struct vk_operand *x, const struct vk_operand *y);
+
 /* The tensor's channel for column `column` (0..15) of the out matrix that begins with channel `first`, for weights with
  * out_blocks quads of out channels: chosen so that each invocation holds channels that are side by side. */
 int vk_matrix_unit(int out_blocks); /* how many channels are ordered among themselves: 16 or 32 */

@@ -21,13 +21,20 @@ static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)AC
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
+/* Whether residual 2 is one value a channel: see vk_join.h. */
+static bool ops_spreads(const struct vk_frame *frame)
+{
+    const struct vk_operand *residual = &frame->in[OP_RESIDUAL2];
+    return residual->n && residual->h == 1 && residual->w == 1 && frame->y.h * frame->y.w > 1;
+}
+
 static uint32_t ops_conv_flags(const struct vk_frame *frame)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     return vk_frame_bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
            (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
-           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
+           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) | (ops_spreads(frame) ? FLAG_SPREAD2 : 0) |
            (vk_join_transforms(frame->build->graph, frame->node) ? FLAG_TRANSFORM : 0) |
            (args->gain != 1.0f || args->scale != 1.0f ? FLAG_SCALED : 0) |
            (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
@@ -73,7 +80,7 @@ static int ops_joined_factor(const struct vk_frame *frame)
  * own, which fill the same bytes. */
 static void ops_unshuffle_result(struct vk_frame *frame, int factor)
 {
-    vk_pack_layout_shuffled(frame->y.layout.channels, factor, &frame->y.layout);
+    vk_pack_layout_shuffled(frame->y.layout.channels, frame->y.layout.group_log, factor, &frame->y.layout);
     frame->y.h /= (uint32_t)factor;
     frame->y.w /= (uint32_t)factor;
 }
@@ -130,6 +137,7 @@ static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
         push->residual2.base -= push->out_blocks / 2 * push->out_h * push->out_w;
     }
     const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
+    dispatch->spread = ops_spreads(frame);
     if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
         vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
                          ops_conv_flags(frame), dispatch);
@@ -438,27 +446,31 @@ static enum error_code ops_norm(struct vk_frame *frame, struct error *err)
 
 /* How a workgroup of an attention is divided: constants of the shader. */
 struct attention_group {
-    uint32_t group, tokens, key_parts, width;
+    uint32_t group, tokens, width;
 };
 
-static uint32_t ops_attention_bytes(const struct attention_group *g, uint32_t size, uint32_t quads)
+static bool ops_attention_fits(const struct vk_frame *frame, const struct attention_group *g, uint32_t size,
+                               uint32_t quads)
 {
-    return g->tokens * quads * 16 + g->group * 20 + g->key_parts * g->tokens * size * 4 + g->tokens * 4;
+    return g->tokens * quads * 16 + g->group * 20 + g->tokens * size * 4 + g->tokens * 4 <=
+           frame->build->device->traits.limits.maxComputeSharedMemorySize;
 }
 
 /* It does not depend on the number of images, so that the same picture gives the same bytes. */
 static struct attention_group ops_attention_group(const struct vk_frame *frame, uint32_t size, uint32_t quads,
                                                   uint32_t heads)
 {
-    const uint32_t room = frame->build->device->traits.limits.maxComputeSharedMemorySize;
-    struct attention_group g = {ops_group_of(frame, 8 * quads, 512), 1, quads < 4 ? 1 : 4, 4};
+    const uint32_t most = ops_group_of(frame, 8 * quads, 512);
+    struct attention_group g = {most, 1, 4};
     while (g.tokens < 8 && (uint64_t)size * heads >= g.tokens * 2 * ATTENTION_GROUPS)
         g.tokens *= 2;
-    while (g.tokens > 1 && ops_attention_bytes(&g, size, quads) > room)
-        g.tokens /= 2;
-    if (ops_attention_bytes(&g, size, quads) > room) {
-        g.group = PIXEL_GROUP;
-        g.key_parts = 1;
+    while (!ops_attention_fits(frame, &g, size, quads) && (g.tokens > 1 || g.group > PIXEL_GROUP)) {
+        if (g.group > 2 * PIXEL_GROUP || g.tokens == 1) { /* fewer invocations rather than fewer tokens */
+            g.group /= 2;
+        } else {
+            g.tokens /= 2;
+            g.group = most;
+        }
     }
     while (g.width < quads && g.width < g.group)
         g.width *= 2;
@@ -474,8 +486,7 @@ static enum error_code ops_attention(struct vk_frame *frame, struct error *err)
         return code;
     const uint32_t size = frame->y.h * frame->y.w, quads = (uint32_t)(frame->y.layout.channels / args->heads / 4);
     const struct attention_group g = ops_attention_group(frame, size, quads, (uint32_t)args->heads);
-    const uint32_t constants[] = {size,        quads,  (uint32_t)frame->y.layout.blocks, g.group, g.tokens,
-                                  g.key_parts, g.width};
+    const uint32_t constants[] = {size, quads, (uint32_t)frame->y.layout.blocks, g.group, g.tokens, g.width};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         vk_frame_spec(dispatch, constants[i]);
     dispatch->push.tokens.scale = args->scale;

@@ -73,10 +73,11 @@ void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out)
     out->blocks = pack_whole_groups(out, channels);
 }
 
-void vk_pack_layout_shuffled(int channels, int factor, struct vk_layout *out)
+void vk_pack_layout_shuffled(int channels, int group_log, int factor, struct vk_layout *out)
 {
     const int pixels = factor * factor;
-    *out = (struct vk_layout){.channels = channels * pixels, .run_count = pixels, .shuffled = true};
+    *out = (struct vk_layout){
+        .channels = channels * pixels, .group_log = group_log, .run_count = pixels, .shuffled = true};
     for (int i = 0; i < pixels; i++)
         out->run[i] = channels;
     out->blocks = pixels * pack_whole_groups(out, channels);

@@ -70,6 +70,7 @@ struct vk_dispatch {
     uint32_t counter;        /* the first counter that others may wait for (vk_chain.h); 0: it has none */
     bool barrier;            /* before it */
     bool shuffled;           /* it writes rows of a larger picture than its push constants say */
+    bool spread;             /* its residual 2 is one value a channel */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
     uint64_t work;           /* multiply-accumulates, or as many as take the same time */
     int node;                /* of the graph */

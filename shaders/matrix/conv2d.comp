@@ -71,6 +71,7 @@ shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 
 #include "stage.glsl"
+#include "warm.glsl"
 #include "factors.glsl"
 #include "leave.glsl"
 #include "chain.glsl"
@@ -83,20 +84,22 @@ void main()
     const uint me = gl_SubgroupInvocationID, place = gl_SubgroupID % PLACES, part = gl_SubgroupID / PLACES;
     const uint down = place % DOWN, first_row = down * ROWS, across = place / DOWN * BLOCKS;
     const uint first_block = gl_WorkGroupID.y * ACROSS + across; // of 16 channels
-    const uint steps = (p.in_blocks + 3) / 4;
+    const uint steps = (p.in_blocks + 3) / 4, last_block = (p.out_blocks + 3) / 4 - 1;
 
     matrix_sum sum[ROWS * BLOCKS];
     [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
         sum[i] = matrix_splat(0.0);
+    warm_weights(weight_units(steps * KERNEL * KERNEL * PARTS));
     find_pixels(origin);
     chain_wait(origin.y, origin.y + ROWS * DOWN);
     if (PREFETCH % 2 != 0)
         load_chunk(n, 0);
-    [[unroll]] for (uint i = 0; i < REACH * BLOCKS && AHEAD != 0; i++)
-        load_weights(i, first_block, part * (STEPS / SPLIT) * KERNEL * TURNS, steps);
+    load_weights(part * (STEPS / SPLIT) * KERNEL * TURNS, first_block, last_block, steps);
     for (uint chunk = 0; chunk < steps; chunk += STEPS) {
         if (PREFETCH % 2 == 0)
             load_chunk(n, chunk);
+        if (WARMS && chunk == 0)
+            warm_wait();
         barrier();
         store_chunk(n, chunk);
         barrier();
@@ -118,17 +121,16 @@ void main()
 #if !FP16
                 matrix_b left[REACH * BLOCKS]; // b'
 #endif
-                const uint now = (chunk + step) * KERNEL * TURNS + turn, next = AHEAD == 0 ? now : next_of(now, part, steps);
                 [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
-                    if (AHEAD == 0)
-                        load_weights(i, first_block, now, steps);
-                    HOLD(b[i], factors[i * PARTS])
+                    const uint at = weight_at(i, chunk + step, kx, first_tap, first_block, last_block, steps);
+                    const uvec4 v = weights_of(i, 0, at, first_tap);
+                    HOLD(b[i], v)
 #if !FP16
-                    HOLD(left[i], factors[i * PARTS + 1])
+                    const uvec4 w = weights_of(i, 1, at, first_tap);
+                    HOLD(left[i], w)
 #endif
                 }
-                [[unroll]] for (uint i = 0; i < REACH * BLOCKS && AHEAD != 0; i++)
-                    load_weights(i, first_block, next, steps);
+                load_weights(next_of((chunk + step) * KERNEL * TURNS + turn, steps), first_block, last_block, steps);
                 [[unroll]] for (uint r = 0; r < SPAN; r++) {
                     const uint row = first_row * STEP + first_tap + r;
                     const uint from = (TURNS == 1 ? row : min(row, TILE_H - 1)) * TILE_W + kx;
@@ -185,7 +187,7 @@ void main()
                 }
                 const uint quad = quad_of(first_block + b);
 #if FP16
-                if (PER == 2 && (in_units() || SHUFFLE % 2 == 0))
+                if (PER == 2 && in_units())
                     leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), v[0], v[PER - 1], n, quad, at);
                 else
 #endif

@@ -57,6 +57,7 @@ f16vec4 halves(uvec2 v) { return f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v
 #define HELD(m, slot) vec4(sum_get(sum_element(m, element_at(slot, 0))), sum_get(sum_element(m, element_at(slot, 1))), \
                            sum_get(sum_element(m, element_at(slot, 2))), sum_get(sum_element(m, element_at(slot, 3))))
 
+#include "warm.glsl"
 #include "direct.glsl"
 
 void main()
@@ -68,6 +69,7 @@ void main()
     const uint first_block = group % p.tiles_x * ACROSS + place / DOWN * BLOCKS; // of 16 channels
     const uint steps = has(FLAG_PLANAR) ? KERNEL * GROUPS : p.in_blocks / 4 * KERNEL * KERNEL;
 
+    warm_weights(weight_units(steps));
     find_pixels(n, first_row * SIZE);
     [[unroll]] for (uint d = 0; d < AHEAD; d++)
         fetch(n, first_block, d, part + SPLIT * d, steps);
@@ -114,6 +116,7 @@ void main()
                 sum[i] = matrix_multiply_add(a[i / BLOCKS], b[i % BLOCKS], sum[i]);
         }
 
+    const uint nothing = WARMS ? warmed_all() & p.chain_wait : 0; // nobody waits for this kernel's rows, so that is 0
     quad_finish finishes[BLOCKS];
     [[unroll]] for (uint b = 0; b < BLOCKS && !has(FLAG_LEAN); b++)
         finishes[b] = quad_finish_of(n, quad_of(first_block + b));
@@ -136,13 +139,13 @@ void main()
                 low = HELD(sum[phase * BLOCKS + of], slot % 2);
                 high = HELD(sum[phase * BLOCKS + of + PER - 1], slot % 2);
             }
-            const uint quad = quad_of(first_block + b), at = pixels[phase * 2 + slot];
+            const uint quad = quad_of(first_block + b), at = pixels[phase * 2 + slot] + nothing;
             if (has(FLAG_LEAN)) {
                 const f16vec4 least = f16vec4(ACTIVATION == ACTIVATION_RELU ? 0.0 : -65504.0), most = f16vec4(65504.0);
                 const f16vec4 x = clamp(f16vec4(low), least, most), y = clamp(f16vec4(high), least, most);
                 const uvec4 unit = uvec4(packFloat2x16(x.xy), packFloat2x16(x.zw), packFloat2x16(y.xy), packFloat2x16(y.zw));
                 if (begin + (phase * 2 + slot) * 8 < out_size && quad < p.out_blocks)
-                    y_units[quad_index(p.y, n, quad, out_size, begin) / 2 + (phase * 2 + slot) * 16] = unit;
+                    y_units[quad_index(p.y, n, quad, out_size, begin + nothing) / 2 + (phase * 2 + slot) * 16] = unit;
             } else if (PER == 2 && in_units()) {
                 leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), low, high, n, quad, at);
             } else {

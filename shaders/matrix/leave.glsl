@@ -79,14 +79,20 @@ bool has_residual(uint flag, uint quad)
 
 QUAD no_residual1() { return QUAD(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
 
+uint residual2_index(uint n, uint quad, uint at)
+{
+    return has(FLAG_SPREAD2) ? quad_index(p.residual2, n, quad, 1, 0) : quad_index(p.residual2, n, quad, p.out_h * p.out_w, at);
+}
+
 // Where a quad of a pixel goes.
 uint place_of(uint n, uint quad, uint at)
 {
     const uint size = p.out_h * p.out_w;
     if (SHUFFLE == 1)
         return quad_index(p.y, n, quad, size, at);
-    const uvec2 pixel = uvec2(at % p.out_w, at / p.out_w) * SHUFFLE + uvec2(quad % SHUFFLE, quad / SHUFFLE);
-    return quad_index(p.y, n, 0, size * SHUFFLE * SHUFFLE, pixel.y * p.out_w * SHUFFLE + pixel.x);
+    const uint each = p.out_blocks / (SHUFFLE * SHUFFLE), phase = quad / each; // quads of a pixel; which pixel
+    const uvec2 pixel = uvec2(at % p.out_w, at / p.out_w) * SHUFFLE + uvec2(phase % SHUFFLE, phase / SHUFFLE);
+    return quad_index(p.y, n, quad - phase * each, size * SHUFFLE * SHUFFLE, pixel.y * p.out_w * SHUFFLE + pixel.x);
 }
 
 // One quad of a pixel. With SHUFFLE the residual is the pixel before it became several.
@@ -99,7 +105,7 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
     if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1[quad_index(p.residual1, n, SHUFFLE > 1 ? 0 : quad, size, at)];
     if (has_residual(FLAG_RESIDUAL2, quad))
-        second = residual2[quad_index(p.residual2, n, quad, size, at)];
+        second = residual2[residual2_index(n, quad, at)];
     y[place_of(n, quad, at)] = finish(f, v, n, quad, at, first, second);
 }
 
@@ -118,7 +124,7 @@ void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint a
     } else if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
     if (has_residual(FLAG_RESIDUAL2, quad))
-        second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
+        second = residual2_units[residual2_index(n, quad, at) / 2];
     const f16vec4 a = finish(f[0], low, n, quad, at, halves(first.xy), halves(second.xy));
     const f16vec4 b = finish(f[1], high, n, quad + 1, at, halves(first.zw), halves(second.zw));
     y_units[place_of(n, quad, at) / 2] =
@@ -126,9 +132,11 @@ void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint a
 }
 
 // Whether two quads of a pixel lie side by side in whatever is written and read; a residual may lie in a tensor with a
-// segment of few channels.
+// segment of few channels. Of a shuffle they are also those of two pixels with one quad each.
 bool in_units()
 {
+    if (SHUFFLE > 1)
+        return group_log(p.y) > 0 || SHUFFLE % 2 == 0;
     return group_log(p.y) > 0 && (!has(FLAG_RESIDUAL1) || group_log(p.residual1) > 0) &&
            (!has(FLAG_RESIDUAL2) || group_log(p.residual2) > 0);
 }

@@ -1,6 +1,7 @@
 /* Operators that a backend may do together or without waiting between them, in graphs, on every device against the
  * reference: convolutions that read what others have written in dense blocks, whose memory comes round again, a pixel
- * shuffle behind one, and a scale and shift of half of one's channels. Under the validation layer. */
+ * shuffle behind one, a scale and shift of half of one's channels, and a value a channel that one adds. Under the
+ * validation layer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -167,6 +168,56 @@ static void transform_create(struct net *net, const struct transform *form)
     assert_int_equal(graph_finish(graph, &err), OK);
 }
 
+struct level {
+    int n, h, w, deep, channels;
+};
+
+/* One value a channel, of the whole input. */
+static struct view vector(struct net *net, struct view x, int n, int pixels, int channels)
+{
+    const struct view out = graph_temp(net->graph, n, channels, 1, 1);
+    struct node *node = graph_node(net->graph, OP_LINEAR, out);
+    assert_non_null(node);
+    node->in[OP_X] = x;
+    node->param[OP_WEIGHT] = values(net, 3 * pixels * channels, 3 / sqrtf((float)(3 * pixels)));
+    return out;
+}
+
+/* As in Real-CUGAN and FBCNN: channels, scaled before the sum, that a shuffle spreads over a larger picture; a block
+ * that adds its input and a value a channel. */
+static void level_create(struct net *net, const struct level *form)
+{
+    struct error err = ERROR_INIT;
+    const int rgb = 3, n = form->n, h = form->h, w = form->w, c = form->channels;
+    *net = (struct net){.state = 17};
+    assert_int_equal(graph_create(&net->graph, &err), OK);
+    struct graph *graph = net->graph;
+    const struct view x = graph_tensor(graph, TENSOR_INPUT, n, h, w, 1, &rgb);
+    const struct view factors = vector(net, x, n, h * w, form->deep), gamma = vector(net, x, n, h * w, c),
+                      shift = vector(net, x, n, h * w, c);
+    const struct view deep = graph_temp(graph, n, form->deep, h, w), flat = graph_temp(graph, n, 4 * c, h, w);
+    const struct view up = graph_temp(graph, n, c, 2 * h, 2 * w), inner = graph_temp(graph, n, c, 2 * h, 2 * w);
+    const struct view all = graph_temp(graph, n, c, 2 * h, 2 * w), out = graph_temp(graph, n, c, 2 * h, 2 * w);
+    conv(net, x, deep, 3);
+    conv(net, deep, flat, 1)->in[OP_IN_SCALE] = factors;
+    struct node *node = graph_node(graph, OP_PIXEL_SHUFFLE, up);
+    assert_non_null(node);
+    node->in[OP_X] = flat;
+    node->args.shuffle.factor = 2;
+    conv(net, up, inner, 3);
+    node = graph_node(graph, OP_RESIZE, all);
+    assert_non_null(node);
+    node->in[OP_X] = shift;
+    node->args.resize.mode = RESIZE_NEAREST;
+    node = conv(net, inner, out, 3);
+    node->in[OP_OUT_SCALE] = gamma;
+    node->in[OP_RESIDUAL1] = up;
+    node->in[OP_RESIDUAL2] = all;
+    node->args.conv2d.residual1_scale = node->args.conv2d.residual2_scale = 1;
+    conv(net, out, graph_tensor(graph, TENSOR_OUTPUT, n, 2 * h, 2 * w, 1, &rgb), 3);
+    assert_int_equal(graph_finish(graph, &err), OK);
+}
+
 static void net_destroy(struct net *net, struct device *const *devices, int count)
 {
     for (int i = 0; i < count; i++)
@@ -244,9 +295,15 @@ static void test_device(struct device *reference, struct device *device)
         {1, 21, 35, 32, NOTHING}, {3, 13, 17, 32, NOTHING}, {2, 9, 18, 80, NOTHING},
         {2, 9, 18, 24, NOTHING},  {3, 5, 7, 32, A_READER},  {1, 19, 16, 32, THE_SCALE},
     };
+    static const struct level levels[] = {
+        {1, 17, 19, 32, 32}, {2, 9, 16, 64, 48}, {3, 5, 7, 16, 16}, {1, 6, 5, 12, 20}};
     struct device_info info;
     struct net net;
     device_info(device, &info);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        level_create(&net, &levels[i]);
+        compare(reference, device, &net, "shuffle and a value a channel", i);
+    }
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         net_create(&net, &forms[i]);
         compare(reference, device, &net, "dense blocks", i);

@@ -201,7 +201,7 @@ struct shuffle {
     int factor, channels; /* none: 2, 3 */
     enum activation activation;
     float gain, scale; /* none: 1 */
-    bool residual, conv_residual, modulated, output, read, apart, fp32;
+    bool residual, conv_residual, modulated, styled, output, read, apart, fp32;
 };
 
 static const struct shuffle shuffles[] = {
@@ -210,7 +210,11 @@ static const struct shuffle shuffles[] = {
     {"by 4, of 4 channels", .joined = true, .factor = 4, .channels = 4},
     {"by 5", .factor = 5},
     {"of 5 channels", .channels = 5},
-    {"activated", .activation = ACTIVATION_RELU},
+    {"of 32 channels", .joined = true, .channels = 32},
+    {"of 32 channels, with a residual", .channels = 32, .residual = true},
+    {"activated", .joined = true, .activation = ACTIVATION_RELU},
+    {"activated, with a residual", .activation = ACTIVATION_RELU, .residual = true},
+    {"with factors of its input", .joined = true, .channels = 32, .styled = true},
     {"scaled", .scale = 0.5f},
     {"scaled before the bias", .gain = 0.5f},
     {"of a sum", .conv_residual = true},
@@ -239,6 +243,8 @@ static void test_shuffle(const struct shuffle *form)
         node->in[OP_RESIDUAL2] = other;
     if (form->modulated)
         node->in[OP_OUT_SCALE] = graph_tensor(graph, TENSOR_INPUT, 1, 1, 1, 1, &flat);
+    if (form->styled)
+        node->in[OP_IN_SCALE] = graph_tensor(graph, TENSOR_INPUT, 1, 1, 1, 1, &narrow);
     if (form->apart)
         conv(graph, x, other);
     node = graph_node(graph, OP_PIXEL_SHUFFLE, out);
@@ -272,8 +278,64 @@ static void test_shuffles(void **state)
     }
 }
 
+/* --- a value a channel, everywhere ---------------------------------------------------------------------------------
+ */
+
+struct spread {
+    const char *what;
+    bool joined;
+    int side; /* of what is enlarged; none: 1 */
+    bool first, output, read, again, fp32;
+};
+
+static const struct spread spreads[] = {
+    {"as FBCNN does", .joined = true},
+    {"of a picture", .side = 2},
+    {"as residual 1", .first = true},
+    {"an output", .output = true},
+    {"with another reader", .read = true},
+    {"which changes meanwhile", .again = true},
+    {"in fp32", .fp32 = true},
+};
+
+static void test_spread(const struct spread *form)
+{
+    const int channels = 16, side = form->side ? form->side : 1;
+    struct graph *graph = begin();
+    build.half = !form->fp32;
+    const struct view x = tensor(graph, TENSOR_INPUT, 1, &channels), y = tensor(graph, TENSOR_OUTPUT, 1, &channels);
+    const struct view few = graph_tensor(graph, TENSOR_TEMP, 1, side, side, 1, &channels);
+    const struct view all = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, 1, &channels);
+    graph_node(graph, OP_RESIZE, all)->in[OP_X] = few;
+    if (form->again)
+        graph_node(graph, OP_ADD, few)->in[OP_X] = few;
+    conv(graph, x, y)->in[form->first ? OP_RESIDUAL1 : OP_RESIDUAL2] = all;
+    if (form->read)
+        conv(graph, all, tensor(graph, TENSOR_TEMP, 1, &channels));
+
+    const int at = form->again ? 2 : 1;
+    struct node *nodes = join(form->joined ? at : -1, 0);
+    if (nodes) {
+        struct node expected = graph->nodes[at];
+        expected.in[OP_RESIDUAL2] = few;
+        assert_memory_equal(&nodes[at], &expected, sizeof expected);
+    }
+    free(nodes);
+    graph_destroy(&graph);
+}
+
+static void test_spreads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof spreads / sizeof spreads[0]; i++) {
+        print_message("a value a channel: %s\n", spreads[i].what);
+        test_spread(&spreads[i]);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_transforms), cmocka_unit_test(test_shuffles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_transforms), cmocka_unit_test(test_shuffles),
+                                       cmocka_unit_test(test_spreads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

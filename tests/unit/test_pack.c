@@ -356,7 +356,7 @@ static void test_shuffled(void **state)
     struct vk_layout layout, dense;
     uint32_t lanes[64];
     (void)state;
-    vk_pack_layout_shuffled(3, 4, &layout);
+    vk_pack_layout_shuffled(3, 0, 4, &layout);
     vk_pack_layout_dense(48, false, &dense);
     assert_int_equal(layout.channels, 48);
     assert_int_equal(layout.blocks, 16);
@@ -364,6 +364,11 @@ static void test_shuffled(void **state)
     vk_pack_lanes(&layout, lanes);
     for (uint32_t i = 0; i < 64; i++)
         assert_int_equal(lanes[i], i % 4 < 3 ? i % 4 * 16 + i / 4 : VK_PACK_NO_CHANNEL);
+    vk_pack_layout_shuffled(16, 2, 2, &layout); /* a group of 16 lanes a pixel */
+    assert_int_equal(layout.blocks, 16);
+    vk_pack_lanes(&layout, lanes);
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(lanes[i], i % 16 * 4 + i / 16);
 }
 
 /* Through buffers so small that nearly everything goes in parts, and much of it has a part that makes them larger. */
