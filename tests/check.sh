@@ -36,10 +36,12 @@ must() {
 }
 
 # The C programs of all suites asked for run in one pool, the longest first: as many at once as there are processors, so
-# that the end of a suite leaves none idle. Their results are told suite by suite.
-longest='ops/test_convolutions tsan/test_worker_pool tsan/test_worker_jobs golden/test_pipeline asan/test_fault tsan/test_thread asan/test_overlap
-golden/test_networks unit/test_overlap asan/test_worker_pool asan/test_worker_jobs unit/test_fault unit/test_worker_pool golden/test_shapes
-tsan/test_codec_jpeg asan/test_alloc asan/test_restoration tsan/test_jpeg_encode asan/test_engine asan/test_crowd'
+# that the end of a suite leaves none idle. Their results are told suite by suite. Before them go those that compile software
+# Vulkan's shaders into the cache that all share: with a sanitizer that takes three times as long.
+longest='unit/test_worker_pool unit/test_fault unit/test_overlap unit/test_worker_jobs
+ops/test_convolutions golden/test_pipeline tsan/test_worker_pool tsan/test_worker_jobs asan/test_fault asan/test_overlap golden/test_networks
+golden/test_shapes golden/test_families tsan/test_keeper_shared asan/test_worker_jobs tsan/test_thread asan/test_alloc asan/test_keeper_shared
+asan/test_worker_pool asan/test_band asan/test_crowd asan/test_cracks asan/test_restoration asan/test_engine tsan/test_codec_jpeg tsan/test_jpeg_encode'
 threads=$(sed -n 's/^THREADS := //p' Makefile) # what tsan runs
 
 # folder SUITE: where its programs are
