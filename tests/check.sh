@@ -37,7 +37,7 @@ must() {
 
 # The C programs of all suites asked for run in one pool, the longest first: as many at once as there are processors, so
 # that the end of a suite leaves none idle. Their results are told suite by suite. Before them go those that compile software
-# Vulkan's shaders into the cache that all share: with a sanitizer that takes three times as long.
+# Vulkan's shaders into the cache that all share: with a sanitizer that takes more than twice as long.
 longest='unit/test_worker_pool unit/test_fault unit/test_overlap unit/test_worker_jobs
 ops/test_convolutions golden/test_pipeline tsan/test_worker_pool tsan/test_worker_jobs asan/test_fault asan/test_overlap golden/test_networks
 golden/test_shapes golden/test_families tsan/test_keeper_shared asan/test_worker_jobs tsan/test_thread asan/test_alloc asan/test_keeper_shared

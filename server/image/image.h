@@ -133,6 +133,9 @@ uint64_t image_pages_of(uint64_t bytes);
 enum error_code image_map(struct image **out, const struct plane_room *room, int *planes, const struct image *like,
                           uint64_t pixels, uint64_t alpha, struct error *err) MUST_CHECK;
 
+/* Frees what the blob holds; it is empty then. */
+void image_blob_clear(struct image_blob *blob);
+
 /* Makes a copy of data (malloc); size 0 gives an empty blob and OK. The blob must be empty before. */
 enum error_code image_blob_set(struct image_blob *blob, const void *data, size_t size, struct error *err) MUST_CHECK;
 

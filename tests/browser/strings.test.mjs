@@ -43,7 +43,7 @@ function codes() {
   const source = Object.fromEntries(folders.flatMap((path) => readdirSync(join(root, path)).map((name) => [name, readFileSync(join(root, path, name), 'utf8')])));
   for (const text of Object.values(source))
     for (const [, code] of text.matchAll(/restoration_note\([^,;{]+,\s*"([a-z-]+)"/g)) found.add(`note ${code}`);
-  for (const [, code] of source['image.c'].matchAll(/\{IMAGE_NOTE_\w+, "([a-z-]+)",/g)) found.add(`note ${code}`);
+  for (const [, code] of source['image_metadata.c'].matchAll(/\{IMAGE_NOTE_\w+, "([a-z-]+)",/g)) found.add(`note ${code}`);
   const reply = source['reply.c'], status = {}, replies = {};
   for (const [, name, number, code] of reply.matchAll(/\[(REPLY_\w+)\] = \{(\d+), "[^"]+", "([a-z-]*)"\}/g)) {
     status[name] = Number(number);
