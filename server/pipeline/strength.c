@@ -39,12 +39,15 @@ static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that i
  * smaller face the network's error is smaller, in a larger one larger. */
 static const double strength_faint[2] = {1.0, 1.5};
 /* Where it adds detail in less than these shares of the cells, a picture may differ by so many levels more. */
-static const double strength_adds[2] = {0.3, 0.7};
+static const double strength_adds[2] = {0.1, 0.3};
 #define STRENGTH_FEW 0.6
 /* A picture that is only a little soft is as far from the truth as its restoration, but on another side: so much of it
- * stays, up to this root of D; of a face nearly as large as its crop: smaller ones gain by the whole restoration. */
+ * stays, up to this root of D; of a face nearly as large as its crop: smaller ones gain by the whole restoration. So do
+ * those that are noisy or compressed, too; in a picture that is nothing but soft it adds in at least these shares of
+ * the cells. */
 static const double strength_softer[2] = {2.2, 3.0};
 static const double strength_near[2] = {0.5, 0.9};
+static const double strength_everywhere[2] = {0.75, 0.85};
 #define STRENGTH_SOFT 0.5
 /* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
 static const double strength_blurred[2] = {0.4, 0.5};
@@ -371,7 +374,8 @@ static double strength_unsure(const struct strength_work *w, const struct streng
     const double few =
         STRENGTH_FEW * (1 - sums->coarse) * (1 - strength_rise(strength_adds[0], strength_adds[1], sums->less));
     const double soft = STRENGTH_SOFT * strength_rise(strength_near[0], strength_near[1], w->scale) *
-                        (1 - sums->beyond) * (1 - strength_rise(strength_softer[0], strength_softer[1], root));
+                        (1 - sums->beyond) * strength_rise(strength_everywhere[0], strength_everywhere[1], sums->less) *
+                        (1 - strength_rise(strength_softer[0], strength_softer[1], root));
     return fmax(1 - strength_rise(strength_faint[0] + few, strength_faint[1] + few, root), soft) *
            (1 - strength_rise(strength_blurred[0], strength_blurred[1], sums->damage)) * (1 - sums->noise) *
            (1 - sums->coarse);
