@@ -285,3 +285,59 @@ enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, i
     free(wide);
     return OK;
 }
+
+struct defect_list {
+    uint32_t *places;
+    size_t count, room;
+    bool full; /* of memory */
+};
+
+static void defect_push(struct defect_list *list, size_t place)
+{
+    if (list->count == list->room) {
+        const size_t room = list->room ? 2 * list->room : 4096;
+        uint32_t *places = room > SIZE_MAX / sizeof *places ? NULL : realloc(list->places, room * sizeof *places);
+        if (!places) {
+            list->full = true;
+            return;
+        }
+        list->places = places;
+        list->room = room;
+    }
+    list->places[list->count++] = (uint32_t)place;
+}
+
+/* Marks the neighbours of a place whose level is at least `from` and lists them. */
+static void defect_step(struct defect_list *list, size_t place, const uint8_t *level, uint8_t from, int width,
+                        int height, uint8_t *beyond)
+{
+    const int x = (int)(place % (size_t)width), y = (int)(place / (size_t)width);
+    for (int v = y > 0 ? y - 1 : 0; v <= y + 1 && v < height; v++)
+        for (int u = x > 0 ? x - 1 : 0; u <= x + 1 && u < width; u++) {
+            const size_t at = (size_t)v * (size_t)width + (size_t)u;
+            if (beyond[at] || level[at] < from)
+                continue;
+            beyond[at] = 1;
+            defect_push(list, at);
+        }
+}
+
+enum error_code defect_follow(const uint8_t *mask, const uint8_t *level, uint8_t from, int reach, int width, int height,
+                              uint8_t *beyond, struct error *err)
+{
+    const size_t pixels = (size_t)width * (size_t)height;
+    struct defect_list list = {0};
+    memcpy(beyond, mask, pixels);
+    for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++)
+        if (mask[i] && reach > 0)
+            defect_step(&list, i, level, from, width, height, beyond);
+    size_t done = 0, end = list.count;
+    for (int step = 1; step < reach; step++, end = list.count)
+        for (; done < end; done++)
+            defect_step(&list, list.places[done], level, from, width, height, beyond);
+    for (size_t i = 0; i < end; i++)
+        defect_step(&list, list.places[i], level, 0, width, height, beyond);
+    const bool full = list.full;
+    free(list.places);
+    return full ? error_set(err, ERROR_NO_MEMORY, "out of memory for a mask") : OK;
+}

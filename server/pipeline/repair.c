@@ -56,6 +56,11 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD 1
 #define REPAIR_SPREAD_FROM 110
 
+/* What goes on from a defect, so far, and is this likely is not sure enough to be repaired, but the filler would go on
+ * with it, too: it is not shown that. */
+#define REPAIR_FOLLOW 32
+#define REPAIR_FOLLOW_FROM 95
+
 /* With that many sure specks of dust, and others than dust, less sure defects count, too. The first that fits. Lines
  * alone say little: a map or a fence has many. */
 static const struct repair_stage {
@@ -97,8 +102,8 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Finds defects and grows them, since their edges are soft. */
-static enum error_code repair_look(struct step *step, uint8_t *mask, struct error *err)
+/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from them. */
+static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *unknown, struct error *err)
 {
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
@@ -122,6 +127,9 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
     for (int i = 0; i < grow && code == OK; i++)
         code = defect_grow(mask, NULL, 0, width, height, err);
+    if (code == OK)
+        code = defect_follow(mask, level, REPAIR_FOLLOW_FROM, rule == &repair_likely ? 0 : REPAIR_FOLLOW, width, height,
+                             unknown, err);
     free(level);
     free(kind);
     r->damage.looked = code == OK;
@@ -129,8 +137,9 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     return code;
 }
 
-/* What is found and what was sent become one mask. A gray that says a kind is not white where that is left alone. */
-static void repair_combine(struct restoration *r, uint8_t *mask)
+/* What is found and what was sent become one mask; what was sent is known as what it was sent for. A gray that says a
+ * kind is not white where that is left alone. */
+static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknown)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     const uint8_t *sent = r->mask ? r->mask->pixels : NULL;
@@ -140,8 +149,10 @@ static void repair_combine(struct restoration *r, uint8_t *mask)
     for (int k = 0; k < DEFECT_KINDS; k++)
         white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
     for (size_t i = 0; sent && i < pixels; i++)
-        if (white[sent[i]])
+        if (white[sent[i]]) {
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
+            unknown[i] = mask[i];
+        }
 }
 
 static void repair_count(struct restoration *r, const uint8_t *mask)
@@ -193,17 +204,23 @@ enum error_code repair_step(struct step *step, struct error *err)
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
     struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */
     enum error_code code = image_create(&found, r->picture->width, r->picture->height, 1, 8, false, err);
-    uint8_t *mask = code == OK ? found->pixels : NULL;
-    if (code == OK && step->model[ROLE_DAMAGE] && !alone)
-        code = repair_look(step, mask, err);
-    else if (code == OK)
-        memset(mask, 0, (size_t)found->width * (size_t)found->height);
+    const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
+    uint8_t *mask = code == OK ? found->pixels : NULL, *unknown = mem_alloc(pixels, 1);
+    if (code == OK && !unknown)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
+    if (code == OK && step->model[ROLE_DAMAGE] && !alone) {
+        code = repair_look(step, mask, unknown, err);
+    } else if (code == OK) {
+        memset(mask, 0, pixels);
+        memset(unknown, 0, pixels);
+    }
     if (code == OK) {
-        repair_combine(r, mask);
+        repair_combine(r, mask, unknown);
         repair_count(r, mask);
     }
     if (code == OK && r->damage.share > 0 && !r->damage_only)
-        code = repair_fill(step, mask, r->options.repair_strength, err);
+        code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
+    free(unknown);
     if (code == OK) {
         repair_show(found, r->options.mask_kinds);
         image_destroy(&r->mask);

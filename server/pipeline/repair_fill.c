@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "server/pipeline/deep.h"
+#include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
 #define FILL_WINDOW 256 /* px, of a network that takes any */
@@ -38,7 +39,7 @@ struct fill_flight {
 struct fill {
     struct step *step;
     const struct image *picture;
-    const uint8_t *mask;
+    const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
     struct fill_cut cut;
     struct fill_changes changes;
     bool *used;   /* of the cores: which have something to do */
@@ -47,6 +48,7 @@ struct fill {
     bool blank;   /* the network is given nothing in the holes */
     struct fill_flight flights[2];
     int flight_count;
+    float *scratch;            /* of a flight's windows: one flight at a time is worked on */
     struct fill_coarse coarse; /* made when it is needed */
     int batch;
 };
@@ -152,7 +154,7 @@ static enum error_code fill_begin(struct fill *f, struct fill_flight *flight, st
     if (f->large)
         thread_for(flight->count, fill_measure_item, &work);
     if (fill_place(f, flight) && !f->coarse.rgb)
-        code = fill_make_coarse(&f->coarse, f->picture, f->mask, err);
+        code = fill_make_coarse(&f->coarse, f->picture, f->unknown, err);
     if (code != OK)
         return code;
     thread_for(flight->count, fill_prepare_item, &work);
@@ -204,7 +206,7 @@ static enum error_code fill_windows(struct fill *f, struct error *err)
             continue;
         struct fill_window *w = &now->windows[now->count++];
         w->picture = f->picture;
-        w->mask_of = f->mask;
+        w->mask_of = f->unknown;
         w->row = i / f->cut.columns;
         w->column = i % f->cut.columns;
         w->x = fill_begin_at(&f->cut, w->column, f->picture->width);
@@ -228,6 +230,8 @@ static bool fill_flight_create(struct fill *f, struct fill_flight *flight, int m
     bool room = flight->in && (flight->out || !f->network);
     while (room && (size_t)flight->room < windows)
         room = fill_window_create(&flight->windows[flight->room++], &f->cut);
+    for (int i = 0; i < flight->room; i++)
+        flight->windows[i].scratch = f->scratch + (size_t)i * pull_push_scratch(f->cut.side, f->cut.side);
     return room;
 }
 
@@ -245,6 +249,9 @@ static enum error_code fill_create(struct fill *f, struct error *err)
         needed += f->used[i];
     bool room = f->used != NULL;
     f->flight_count = needed > FILL_BATCH && f->batch == FILL_BATCH ? 2 : 1; /* others are waited for at once */
+    const size_t most = (size_t)(needed < FILL_BATCH ? needed : FILL_BATCH);
+    f->scratch = mem_alloc(most * pull_push_scratch(f->cut.side, f->cut.side), sizeof *f->scratch);
+    room = room && f->scratch;
     for (int i = 0; i < f->flight_count && room; i++)
         room = fill_flight_create(f, &f->flights[i], needed - i * FILL_BATCH);
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
@@ -265,7 +272,18 @@ static void fill_free(struct fill *f)
     }
     fill_changes_free(&f->changes);
     free(f->used);
+    free(f->scratch);
     free(f->coarse.rgb);
+}
+
+/* How many pixels the windows do not see. */
+static double fill_holes(const struct fill *f)
+{
+    const size_t pixels = (size_t)f->picture->width * (size_t)f->picture->height;
+    size_t holes = 0;
+    for (size_t i = 0; (i = defect_clear(f->unknown, i, pixels)) < pixels; i++)
+        holes += f->unknown[i] != 0;
+    return (double)holes;
 }
 
 double repair_fill_most(int width, int height, const struct model_info *info)
@@ -274,7 +292,8 @@ double repair_fill_most(int width, int height, const struct model_info *info)
     return (double)cut.columns * cut.rows * cut.pixels / 1e6;
 }
 
-enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err)
+enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_t *unknown, double strength,
+                            struct error *err)
 {
     struct restoration *r = step->r;
     struct image *picture = r->deep && r->deep->pixels ? r->deep->pixels : r->picture;
@@ -282,6 +301,7 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, double stren
     struct fill f = {.step = step,
                      .picture = picture,
                      .mask = mask,
+                     .unknown = unknown ? unknown : mask,
                      .cut = fill_cut(filler ? filler->info.side : 0, picture->width, picture->height),
                      .blank = filler && filler->info.side,
                      .network = filler != NULL};
@@ -289,7 +309,7 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, double stren
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
     enum error_code code = fill_create(&f, err);
-    f.large = (double)f.changes.holes > (1 - FILL_KNOWN) * f.cut.core * f.cut.core / 2;
+    f.large = fill_holes(&f) > (1 - FILL_KNOWN) * f.cut.core * f.cut.core / 2;
     if (code == OK)
         code = fill_windows(&f, err);
     if (code == OK)

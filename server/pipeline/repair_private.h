@@ -42,7 +42,7 @@ struct fill_window {
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-/* Without its planes rgb and mask, which are to be set. To be freed in any case. */
+/* Without rgb, mask and scratch, which are to be set. To be freed in any case. */
 bool fill_window_create(struct fill_window *w, const struct fill_cut *cut);
 void fill_window_free(struct fill_window *w);
 

@@ -17,16 +17,14 @@
 bool fill_window_create(struct fill_window *w, const struct fill_cut *cut)
 {
     *w = (struct fill_window){.cut = cut};
-    w->scratch = mem_alloc(pull_push_scratch(cut->side, cut->side), sizeof *w->scratch);
     w->holes = mem_alloc((size_t)cut->pixels, sizeof *w->holes);
     w->lefts = mem_alloc((size_t)cut->side, 2 * sizeof *w->lefts);
     w->rights = w->lefts ? w->lefts + cut->side : NULL;
-    return w->scratch && w->holes && w->lefts;
+    return w->holes && w->lefts;
 }
 
 void fill_window_free(struct fill_window *w)
 {
-    free(w->scratch);
     free(w->holes);
     free(w->lefts);
 }

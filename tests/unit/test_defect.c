@@ -161,6 +161,34 @@ static void test_neighbours(void **state)
     }
 }
 
+/* What goes on from a mask, step by step over the whole picture, and what is beside that. */
+static void test_follow(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        uint8_t mask[SIDE * SIDE], level[SIDE * SIDE], beyond[SIDE * SIDE], expected[SIDE * SIDE], before[SIDE * SIDE];
+        struct error err = ERROR_INIT;
+        const int w = 1 + (int)chance(SIDE), h = 1 + (int)chance(SIDE), reach = round % 5;
+        for (int i = 0; i < w * h; i++) {
+            mask[i] = expected[i] = (uint8_t)(chance(40) ? 0 : 1 + chance(DEFECT_GIVEN));
+            level[i] = (uint8_t)chance(160);
+        }
+        for (int step = 0; step <= reach && reach; step++) {
+            memcpy(before, expected, sizeof before);
+            for (int i = 0; i < w * h; i++)
+                for (int k = 0; k < 9; k++) {
+                    const int x = i % w + k % 3 - 1, y = i / w + k / 3 - 1;
+                    const bool inside = x >= 0 && y >= 0 && x < w && y < h;
+                    const bool from = inside && before[y * w + x] && (step < reach || !mask[y * w + x]);
+                    if (!expected[i] && from && (level[i] >= 95 || step == reach))
+                        expected[i] = 1;
+                }
+        }
+        assert_int_equal(defect_follow(mask, level, 95, reach, w, h, beyond, &err), OK);
+        assert_memory_equal(beyond, expected, (size_t)(w * h));
+    }
+}
+
 /* No pixel of a mask is passed over. */
 static void test_clear(void **state)
 {
@@ -201,8 +229,8 @@ static void test_small(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_floods),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels),     cmocka_unit_test(test_floods),
                                        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clear),
-                                       cmocka_unit_test(test_small)};
+                                       cmocka_unit_test(test_follow),     cmocka_unit_test(test_small)};
     return cmocka_run_group_tests_name("defect", tests, NULL, NULL);
 }

@@ -199,7 +199,7 @@ static void test_fill(void **state)
                 memset((uint8_t *)before->pixels + bytes * (size_t)(i * channels + c), 0xff, bytes);
             }
         }
-        assert_int_equal(repair_fill(&step, mask, 1, &err), OK);
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
         double worst = 0;
         for (int i = 0; i < W * H * channels; i++) {
             const int x = i / channels % W, y = i / channels / W, away = distance_to_hole(x, y);
@@ -215,7 +215,7 @@ static void test_fill(void **state)
         /* strength 0 changes nothing, 0.5 goes half the way */
         struct image *full = r->picture;
         r->picture = before;
-        assert_int_equal(repair_fill(&step, mask, 0.5, &err), OK);
+        assert_int_equal(repair_fill(&step, mask, NULL, 0.5, &err), OK);
         const size_t middle = (size_t)((100 + 70 / 7) * W + 70) * (size_t)channels;
         assert_true(fabs(sample(before, middle) - (255 + sample(full, middle)) / 2) < 1.1);
         r->picture = full;
@@ -242,7 +242,7 @@ static void test_large_hole(void **state)
         mask[i] = i % W > 100 && i % W < 800 && i / W > 100 && i / W < 600 ? DEFECT_GIVEN : 0;
         memset((uint8_t *)r->picture->pixels + 3 * (size_t)i, mask[i] ? 255 : 90 + 40 * (i % W > 450), 3);
     }
-    assert_int_equal(repair_fill(&step, mask, 1, &err), OK);
+    assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
     int low = 255, high = 0, jump = 0;
     const uint8_t *p = r->picture->pixels;
     for (int y = 105; y < 595; y++)
@@ -292,7 +292,7 @@ static void test_grain(void **state)
         memset((uint8_t *)r->picture->pixels + 3 * (size_t)i, 108 + (int)(seed >> 24) % 41, 3);
         mask[i] = (x >= 60 && x < 63) || (x >= 140 && x < 200 && y >= 90 && y < 150) ? DEFECT_GIVEN : 0;
     }
-    assert_int_equal(repair_fill(&step, mask, 1, &err), OK);
+    assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
     const double around = deviation(r->picture, 10, 10, 50, 240), thin = deviation(r->picture, 61, 10, 62, 240),
                  wide = deviation(r->picture, 155, 105, 185, 135);
     printf("    deviation of the print %.1f, in a thin hole %.1f, in a wide one %.1f\n", around, thin, wide);
@@ -330,7 +330,7 @@ static void test_network(void **state)
         uint8_t *pixels = r->picture->pixels;
         for (int i = 0; i < 3 * W * H; i++)
             pixels[i] = mask[i / 3] ? 255 : truth[i];
-        if (repair_fill(&step, mask, 1, &err))
+        if (repair_fill(&step, mask, NULL, 1, &err))
             fail_msg("%s", err.text);
         for (int i = 0; i < 3 * W * H; i++) {
             const int off = pixels[i] - truth[i];
@@ -555,6 +555,48 @@ static void test_again(void **state)
     image_destroy(&truth);
 }
 
+/* Of a light scratch that is filled in part the rest is not drawn on where the filler is not shown it. */
+static void test_unknown(void **state)
+{
+    (void)state;
+    enum { SIDE = 120 };
+    if (access("models/starter/starter_fill.safetensors", R_OK))
+        skip();
+    struct error err = ERROR_INIT;
+    struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
+    if (model_set_create(&own.models, own.store, own.device, &err))
+        fail_msg("%s", err.text);
+    uint8_t mask[SIDE * SIDE] = {0}, unknown[SIDE * SIDE] = {0};
+    double error[2] = {0, 0};
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        const bool line = abs(i % SIDE - 60) < 4;
+        mask[i] = line && i / SIDE > 60 ? DEFECT_GIVEN : 0;
+        unknown[i] = abs(i % SIDE - 60) < 5;
+    }
+    for (int k = 0; k < 2; k++) {
+        struct restoration *r;
+        if (restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "starter_fill");
+        r->picture = picture_of(SIDE, SIDE, 3, 8);
+        uint8_t *pixels = r->picture->pixels;
+        for (int i = 0; i < SIDE * SIDE; i++)
+            memset(pixels + 3 * (size_t)i, abs(i % SIDE - 60) < 3 ? 220 : 60, 3);
+        if (repair_fill(&step, mask, k ? unknown : NULL, 1, &err))
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 3 * SIDE * SIDE; i++)
+            error[k] += mask[i / 3] ? (pixels[i] - 60.0) * (pixels[i] - 60.0) : 0;
+        for (int i = 0; i < SIDE * 58; i++)
+            assert_int_equal(pixels[3 * i], abs(i % SIDE - 60) < 3 ? 220 : 60); /* what is not in the mask stays */
+        restoration_destroy(&r);
+    }
+    printf("    squared error: with the rest in view %.3g, without %.3g\n", error[0], error[1]);
+    assert_true(error[1] < error[0] / 2);
+    model_set_destroy(&own.models);
+    model_store_destroy(&own.store);
+}
+
 /* However many windows a run has, and whatever is under way at once, the fill is the same: scratches in all windows,
  * and a hole in which some show nothing else. A result that is refused is computed again. */
 static void test_flights(void **state)
@@ -580,7 +622,7 @@ static void test_flights(void **state)
         step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
         r->limits.batch = cases[k].batch;
         r->picture = picture_of(W, H, 3, 8);
-        if (repair_fill(&step, mask, 1, &err))
+        if (repair_fill(&step, mask, NULL, 1, &err))
             fail_msg("%s", err.text);
         assert_int_equal(r->fallbacks, cases[k].faults ? 1 : 0);
         if (!first) {
@@ -653,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
         cmocka_unit_test(test_again),      cmocka_unit_test(test_reduced),   cmocka_unit_test(test_windows),
         cmocka_unit_test(test_network),    cmocka_unit_test(test_grain),     cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
