@@ -272,6 +272,12 @@ static void little_is_left(void **state)
     f = weigh(worse, truth, 1, -1);
     printf("    a little out of focus: %.3f\n", f.used);
     assert_true(f.used > 0.45 && f.used < 0.55);
+    for (int i = 0; i < PLANE; i++) /* with other damage in nearly a half: all of the restoration is used */
+        if (i % CROP > 280)
+            truth[i] = 125 + 10 * sinf((float)(i % CROP) * 0.9f + (float)i / CROP * 0.35f + 0.25f);
+    f = weigh(worse, truth, 1, -1);
+    printf("    in a part of it: %.3f\n", f.used);
+    assert_true(f.used > 0.95);
     for (int i = 0; i < PLANE; i++) { /* smooth skin, blurred: as little is added, but all detail is */
         worse[i] = 125;
         truth[i] = 125 + 1.2f * sinf((float)(i % CROP) * 0.9f + (float)i / CROP * 0.35f);
