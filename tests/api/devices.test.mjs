@@ -172,9 +172,7 @@ describe('devices that fail', () => {
     assert.match(ready.json.reasons[0], later);
     assert.equal((await report(server, 'cpu', fixture('picture.png'))).status, 503, 'lost for the third and fourth time');
     assert.equal((await rows(server)).get('cpu').state, 'lost');
-    const sent = Date.now();
-    assert.equal((await report(server, null, fixture('picture.png'))).status, 200);
-    assert.ok(Date.now() - sent < 4000, 'it waits for no retry');
+    assert.equal((await report(server, null, fixture('picture.png'))).status, 200); // that it waits for no retry: test_worker_pool.c
     assert.deepEqual((await get(server, '/readyz')).json.reasons, []);
     assert.equal((await rows(server)).get('cpu').state, 'idle');
     await server.stop();
