@@ -13,30 +13,38 @@
  * by size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 160, 0.35f}, {130, 150, 0.6f}, {130, 185, 0.7f}, {110, 185, 0.7f}},
-    .sure = 0.35f,
+    .kinds = {{110, 160, 0.35f}, {130, 155, 0.65f}, {130, 165, 0.7f}, {110, 170, 0.7f}},
+    .sure = 0.4f,
     .large = 0.001f,
     .huge = 0.01f,
     .sure_huge = 0.7f,
     .least = 8};
 /* Dust seldom comes alone: where a speck is sure, less sure ones count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{110, 160, 0.35f}, {130, 150, 0.6f}, {130, 170, 0.5f}, {110, 185, 0.7f}},
-    .sure = 0.35f,
+    .kinds = {{110, 160, 0.35f}, {130, 155, 0.65f}, {130, 155, 0.6f}, {110, 170, 0.7f}},
+    .sure = 0.4f,
+    .large = 0.001f,
+    .huge = 0.01f,
+    .sure_huge = 0.7f,
+    .least = 8};
+/* Two sure scratches or hairs: the others need be only likelier than not. Of one or of other kinds it is no sign. */
+static const struct defect_rule repair_lined = {
+    .kinds = {{110, 135, 0.35f}, {130, 155, 0.65f}, {130, 155, 0.6f}, {110, 170, 0.7f}},
+    .sure = 0.4f,
     .large = 0.001f,
     .huge = 0.01f,
     .sure_huge = 0.7f,
     .least = 8};
 static const struct defect_rule repair_many = {
-    .kinds = {{110, 150, 0.35f}, {130, 150, 0.5f}, {130, 150, 0.5f}, {110, 185, 0.7f}},
-    .sure = 0.2f,
+    .kinds = {{110, 150, 0.35f}, {130, 150, 0.5f}, {130, 150, 0.85f}, {110, 170, 0.7f}},
+    .sure = 0.5f,
     .large = 0.001f,
     .huge = 0.01f,
     .sure_huge = 0.7f,
     .least = 6};
-/* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (95: 0.11). */
+/* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (90: 0.08). */
 static const struct defect_rule repair_worn = {
-    .kinds = {{95, 130, 0.25f}, {120, 135, 0.3f}, {130, 140, 0.4f}, {110, 135, 0.3f}},
+    .kinds = {{90, 130, 0.25f}, {120, 135, 0.3f}, {130, 140, 0.4f}, {110, 135, 0.3f}},
     .sure = 0.2f,
     .large = 0.001f,
     .huge = 0.01f,
@@ -61,13 +69,14 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_FOLLOW 32
 #define REPAIR_FOLLOW_FROM 95
 
-/* With that many sure specks of dust, and others than dust, less sure defects count, too. The first that fits. Lines
- * alone say little: a map or a fence has many. */
+/* With that many sure specks of dust, others than dust, and thin lines among these, less sure defects count, too. The
+ * first that fits. Lines alone say little of other kinds: a map or a fence has many. */
 static const struct repair_stage {
-    int dust, others;
+    int dust, others, thin;
     const struct defect_rule *rule;
-} repair_stages[] = {{4, 1, &repair_worn}, {3, 0, &repair_many}, {1, 0, &repair_dusty}};
-#define REPAIR_DUST 2 /* of the kinds */
+} repair_stages[] = {
+    {4, 1, 0, &repair_worn}, {5, 0, 0, &repair_many}, {0, 0, 2, &repair_lined}, {1, 0, 0, &repair_dusty}};
+enum { REPAIR_THIN = 0, REPAIR_DUST = 2 }; /* of the kinds */
 
 bool repair_wanted(const struct step *step)
 {
@@ -80,13 +89,13 @@ bool repair_wanted(const struct step *step)
 /* The rule for a picture in which that much is sure; NULL: what is found is all. */
 static const struct defect_rule *repair_less_sure(const struct defect_counts *counts, enum option_repair repair)
 {
-    const int dust = counts->defects[REPAIR_DUST];
+    const int dust = counts->defects[REPAIR_DUST], thin = counts->defects[REPAIR_THIN];
     const struct defect_rule *rule = NULL;
     int others = -dust;
     for (int k = 0; k < DEFECT_KINDS; k++)
         others += counts->defects[k];
     for (size_t i = 0; i < sizeof repair_stages / sizeof repair_stages[0] && !rule; i++)
-        if (dust >= repair_stages[i].dust && others >= repair_stages[i].others)
+        if (dust >= repair_stages[i].dust && others >= repair_stages[i].others && thin >= repair_stages[i].thin)
             rule = repair_stages[i].rule;
     return repair == REPAIR_AUTO || rule == &repair_worn ? rule : &repair_all;
 }

@@ -444,6 +444,29 @@ static void test_step(void **state)
     image_destroy(&damaged);
 }
 
+static void upright(struct image *image, int left, uint8_t green)
+{
+    for (int y = 20; y < 150; y++)
+        for (int x = left; x < left + 3; x++)
+            memcpy((uint8_t *)image->pixels + 3 * (size_t)(y * image->width + x), (uint8_t[3]){0, green, 0}, 3);
+}
+
+/* A scratch that is only likelier than not counts beside two that are sure, not beside one. */
+static void test_lines(void **state)
+{
+    (void)state;
+    for (int sure = 1; sure <= 2; sure++) {
+        struct image *image = picture_of(200, 180, 3, 8);
+        for (int i = 0; i < sure; i++)
+            upright(image, 60 + 40 * i, 255);
+        upright(image, 160, 135);
+        struct restoration *r = run(image, NULL, OPTIONS(FINDER));
+        assert_int_equal(r->damage.defects[0], sure == 2 ? 3 : 1);
+        restoration_destroy(&r);
+        image_destroy(&image);
+    }
+}
+
 /* A detector that looks at the picture reduced to 256 px finds what is bright, and everything likely counts. */
 static void test_reduced(void **state)
 {
@@ -692,10 +715,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
-        cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_reduced),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_network),    cmocka_unit_test(test_grain),     cmocka_unit_test(test_flights),
-        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_mask),       cmocka_unit_test(test_again),     cmocka_unit_test(test_reduced),
+        cmocka_unit_test(test_windows),    cmocka_unit_test(test_network),   cmocka_unit_test(test_grain),
+        cmocka_unit_test(test_flights),    cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
