@@ -322,14 +322,14 @@ static void defect_step(struct defect_list *list, size_t place, const uint8_t *l
         }
 }
 
-enum error_code defect_follow(const uint8_t *mask, const uint8_t *level, uint8_t from, int reach, int width, int height,
-                              uint8_t *beyond, struct error *err)
+enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
+                              int width, int height, uint8_t *beyond, struct error *err)
 {
     const size_t pixels = (size_t)width * (size_t)height;
     struct defect_list list = {0};
     memcpy(beyond, mask, pixels);
     for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++)
-        if (mask[i] && reach > 0)
+        if (mask[i] == value && reach > 0)
             defect_step(&list, i, level, from, width, height, beyond);
     size_t done = 0, end = list.count;
     for (int step = 1; step < reach; step++, end = list.count)

@@ -60,10 +60,10 @@ enum error_code defect_find(const struct defect_map *map, const struct defect_ru
 enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
                             struct error *err) MUST_CHECK;
 
-/* What may go on from a mask's defects: pixels that are at most `reach` steps from them over others whose level is at
- * least `from`, and those beside them, since their edges are soft. Sets `beyond`: the mask, and 1 there. */
-enum error_code defect_follow(const uint8_t *mask, const uint8_t *level, uint8_t from, int reach, int width, int height,
-                              uint8_t *beyond, struct error *err) MUST_CHECK;
+/* What may go on from a mask's defects of that value: pixels that are at most `reach` steps from them over others whose
+ * level is at least `from`, and those beside them, since their edges are soft. Sets `beyond`: the mask, and 1 there. */
+enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
+                              int width, int height, uint8_t *beyond, struct error *err) MUST_CHECK;
 
 /* From `at` on, the first of a mask's pixels that may not be 0, to within eight; or `count`, or a few before it. */
 size_t defect_clear(const uint8_t *mask, size_t at, size_t count);

@@ -64,10 +64,11 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD 1
 #define REPAIR_SPREAD_FROM 110
 
-/* What goes on from a defect, so far, and is this likely is not sure enough to be repaired, but the filler would go on
- * with it, too: it is not shown that. */
+/* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
+ * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
 #define REPAIR_FOLLOW 32
 #define REPAIR_FOLLOW_FROM 95
+#define REPAIR_CRACK 1 /* of the kinds */
 
 /* With that many sure specks of dust, others than dust, and thin lines among these, less sure defects count, too. The
  * first that fits. Lines alone say little of other kinds: a map or a fence has many. */
@@ -111,7 +112,7 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from them. */
+/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from cracks. */
 static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *unknown, struct error *err)
 {
     struct restoration *r = step->r;
@@ -137,8 +138,8 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     for (int i = 0; i < grow && code == OK; i++)
         code = defect_grow(mask, NULL, 0, width, height, err);
     if (code == OK)
-        code = defect_follow(mask, level, REPAIR_FOLLOW_FROM, rule == &repair_likely ? 0 : REPAIR_FOLLOW, width, height,
-                             unknown, err);
+        code = defect_follow(mask, 1 + REPAIR_CRACK, level, REPAIR_FOLLOW_FROM,
+                             rule == &repair_likely ? 0 : REPAIR_FOLLOW, width, height, unknown, err);
     free(level);
     free(kind);
     r->damage.looked = code == OK;

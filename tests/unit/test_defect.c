@@ -161,7 +161,7 @@ static void test_neighbours(void **state)
     }
 }
 
-/* What goes on from a mask, step by step over the whole picture, and what is beside that. */
+/* What goes on from one value of a mask, step by step over the whole picture, and what is beside that. */
 static void test_follow(void **state)
 {
     (void)state;
@@ -179,12 +179,13 @@ static void test_follow(void **state)
                 for (int k = 0; k < 9; k++) {
                     const int x = i % w + k % 3 - 1, y = i / w + k / 3 - 1;
                     const bool inside = x >= 0 && y >= 0 && x < w && y < h;
-                    const bool from = inside && before[y * w + x] && (step < reach || !mask[y * w + x]);
-                    if (!expected[i] && from && (level[i] >= 95 || step == reach))
+                    const int at = inside ? y * w + x : i;
+                    const bool from = (mask[at] == 2 && step < reach) || (before[at] && !mask[at]);
+                    if (!expected[i] && inside && from && (level[i] >= 95 || step == reach))
                         expected[i] = 1;
                 }
         }
-        assert_int_equal(defect_follow(mask, level, 95, reach, w, h, beyond, &err), OK);
+        assert_int_equal(defect_follow(mask, 2, level, 95, reach, w, h, beyond, &err), OK);
         assert_memory_equal(beyond, expected, (size_t)(w * h));
     }
 }
