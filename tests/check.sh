@@ -120,11 +120,11 @@ cmocka() {
     done
 }
 
-# node_tests FILE…: node's test runner, twice as many files at once as there are processors: most of them wait, for a lease,
-# a time limit, a page
+# node_tests FILE…: node's test runner; four files at once where there are two processors: most of them wait, for a lease or a
+# time limit. Browsers do not wait, and one of their tests measures: node's own number
 node_tests() {
     several=''
-    node --help | grep -q -e --test-concurrency && several=--test-concurrency=$((2 * $(nproc)))
+    [ "$suite" != browser ] && [ "$(nproc)" -le 2 ] && node --help | grep -q -e --test-concurrency && several=--test-concurrency=4
     timeout 1800 node --test $several --test-reporter=tap "$@" >"$log" 2>&1
     status=$?
     ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log")

@@ -5,7 +5,7 @@ import { fields } from './options.js';
 import { ask } from './server.js';
 
 const most = 1024; // pixels of a side
-const layer = element('div', { className: 'layer peek', hidden: true }), image = element('img', { alt: '', draggable: false });
+const layer = element('div', { className: 'layer look', hidden: true }), image = element('img', { alt: '', draggable: false });
 let request = null;
 
 layer.append(image);

@@ -279,7 +279,7 @@ test('damage by kind: shown, left out, tried out at the place, and kept', async 
   assert.match(request.postDataBuffer().toString('latin1'), /name="repair_kinds"\r\n\r\ncrack,dust,stain\r\n/);
   await page.locator('.looking').waitFor({ ...wait, state: 'attached' });
   const changed = await page.evaluate(() => {
-    const [repaired, before] = [document.querySelector('.peek:not([hidden]) img'), document.getElementById('before')].map((image) => {
+    const [repaired, before] = [document.querySelector('.look:not([hidden]) img'), document.getElementById('before')].map((image) => {
       const context = new OffscreenCanvas(200, 160).getContext('2d', { willReadFrequently: true });
       context.drawImage(image, 0, 0);
       return context.getImageData(0, 0, 200, 160).data;
