@@ -44,6 +44,10 @@ void colour_of_white(const float *white, double out[9])
     }
     colour_apply(cones, own, seen);
     colour_apply(cones, d50, wanted);
+    if (fmin(seen[0], fmin(seen[1], seen[2])) < 0.1) { /* a colour that one kind of cones hardly sees is no white */
+        memcpy(own, d50, sizeof own);
+        memcpy(seen, wanted, sizeof seen);
+    }
     for (int c = 0; c < 3; c++) { /* X, Y or Z of white alone */
         double part[3] = {0}, light[3];
         part[c] = own[c];

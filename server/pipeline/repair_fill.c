@@ -33,7 +33,8 @@ struct fill_flight {
     struct run_input input;
     struct run_output output;
     struct run_io run;
-    struct plan *plan; /* the run that is under way; NULL: none */
+    struct plan *plan;        /* the run that is under way; NULL: none */
+    struct run_result result; /* of a run that is over; else of none, which has no fault */
 };
 
 struct fill {
@@ -71,6 +72,7 @@ static void fill_describe(struct fill *f, struct fill_flight *flight, int first,
 static enum error_code fill_run(struct fill *f, struct fill_flight *flight, struct error *err)
 {
     enum error_code code = step_check(f->step, err);
+    flight->result = (struct run_result){.finite = true};
     if (code == OK && flight->sent == f->batch) {
         fill_describe(f, flight, 0, flight->sent);
         code =
@@ -161,13 +163,31 @@ static enum error_code fill_begin(struct fill *f, struct fill_flight *flight, st
     return flight->sent ? fill_no_room(f, fill_run(f, flight, err), err) : OK;
 }
 
+static enum error_code fill_wait(struct fill_flight *flight, struct error *err)
+{
+    struct plan *plan = flight->plan;
+    flight->plan = NULL;
+    return plan ? plan_wait(plan, &flight->result, err) : OK;
+}
+
+/* Waits for a flight's windows; if they are refused, for the other flight's, too: see step_accept. */
+static enum error_code fill_collect(struct fill *f, struct fill_flight *flight, struct error *err)
+{
+    enum error_code code = fill_wait(flight, err);
+    if (!flight->sent || code != OK)
+        return code;
+    const bool fine = !step_fault(&flight->result, NULL, &flight->shape);
+    for (int i = 0; i < f->flight_count && code == OK && !fine; i++)
+        code = fill_wait(&f->flights[i], err);
+    return code == OK ? step_accept(f->step, ROLE_FILLER, &flight->shape, &flight->run, NULL, &flight->result, err)
+                      : code;
+}
+
 /* Waits for them, and adds what came of them to the changes. */
 static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, struct error *err)
 {
     struct fill_work work = {f, flight};
-    struct plan *plan = flight->plan;
-    flight->plan = NULL;
-    enum error_code code = plan ? step_wait(f->step, ROLE_FILLER, &flight->shape, &flight->run, NULL, plan, err) : OK;
+    const enum error_code code = fill_collect(f, flight, err);
     if (code != OK)
         return fill_no_room(f, code, err);
     thread_for(flight->count, fill_finish_item, &work);

@@ -217,19 +217,21 @@ enum error_code step_refused(struct step *step, enum model_role role, const char
     return OK;
 }
 
-enum error_code step_wait(struct step *step, enum model_role role, const struct session_shape *shape,
-                          const struct run_io *run, const struct raster_source *sources, struct plan *plan,
-                          struct error *err)
+enum error_code step_accept(struct step *step, enum model_role role, const struct session_shape *shape,
+                            const struct run_io *run, const struct raster_source *sources,
+                            const struct run_result *first, struct error *err)
 {
+    struct run_result result = *first;
     for (bool again = false;; again = true) {
-        struct run_result result;
-        enum error_code code = plan_wait(plan, &result, err);
-        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
+        struct plan *plan;
+        const char *fault = step_fault(&result, sources, shape);
         if (!fault)
-            return code;
-        code = step_refused(step, role, fault, again, err);
+            return OK;
+        enum error_code code = step_refused(step, role, fault, again, err);
         if (code == OK)
             code = step_submit(step, role, PRECISION_FP32, shape, run, &plan, err);
+        if (code == OK)
+            code = plan_wait(plan, &result, err);
         if (code != OK)
             return code;
     }
@@ -239,10 +241,13 @@ enum error_code step_run(struct step *step, enum model_role role, const struct s
                          const struct run_io *run, const struct raster_source *sources, struct error *err)
 {
     struct plan *plan;
+    struct run_result result;
     enum error_code code = step_check(step, err);
     if (code == OK)
         code = step_submit(step, role, step->r->precision, shape, run, &plan, err);
-    return code == OK ? step_wait(step, role, shape, run, sources, plan, err) : code;
+    if (code == OK)
+        code = plan_wait(plan, &result, err);
+    return code == OK ? step_accept(step, role, shape, run, sources, &result, err) : code;
 }
 
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,

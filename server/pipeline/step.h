@@ -67,11 +67,12 @@ const char *step_fault(const struct run_result *result, const struct raster_sour
 enum error_code step_refused(struct step *step, enum model_role role, const char *fault, bool again,
                              struct error *err) MUST_CHECK;
 
-/* Waits for a run of step_submit at the job's precision, the shape and the run unchanged; a faulty result (step_fault)
- * is refused. */
-enum error_code step_wait(struct step *step, enum model_role role, const struct session_shape *shape,
-                          const struct run_io *run, const struct raster_source *sources, struct plan *plan,
-                          struct error *err) MUST_CHECK;
+/* Refuses the result of a run of step_submit at the job's precision, the shape and the run unchanged, if it is faulty
+ * (step_fault): it is computed again. No other run of the network may be under way then: a plan's runs end in the order
+ * in which they began. */
+enum error_code step_accept(struct step *step, enum model_role role, const struct session_shape *shape,
+                            const struct run_io *run, const struct raster_source *sources,
+                            const struct run_result *first, struct error *err) MUST_CHECK;
 
 /* Runs a role's network once and waits; a faulty result (step_fault) is refused. */
 enum error_code step_run(struct step *step, enum model_role role, const struct session_shape *shape,

@@ -78,8 +78,8 @@ async function found(of) {
   if (chosen.damage_detector) body.append('damage_detector', chosen.damage_detector);
   const answer = await ask('v1/damage', { method: 'POST', body });
   if (!answer.ok) return null; // a server without a detector: the brush alone
-  counts = Object.fromEntries([...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]));
-  return answer.blob();
+  const counted = [...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]);
+  return { blob: await answer.blob(), counts: Object.fromEntries(counted) };
 }
 
 // A switch for each kind of which there is something.
@@ -107,14 +107,16 @@ async function open(of) {
   const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
   Object.assign(canvas, { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) });
   show();
+  listKinds(); // those of the picture before would be switched for this one
   redraw();
   $('say').textContent = t('Finding damage');
   button.classList.add('busy');
-  const blob = of.own.mask ?? await found(of).catch(() => null);
+  const { blob, counts: counted } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => null) ?? {};
   const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
   button.classList.remove('busy');
   if (item !== of) return;
   base = blob && layers ? { blob, layers } : null;
+  counts = counted ?? {}; // only now: another picture may have been looked at meanwhile
   listKinds();
   $('brush_hint').textContent = base ? t('What is coloured will be repaired.') : t('Paint over what is to be repaired.');
   $('say').textContent = $('brush_hint').textContent;

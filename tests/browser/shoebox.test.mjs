@@ -386,3 +386,44 @@ test('a second tab works beside the first, with pictures of its own', async (t) 
   await allAre(second, 'done', 2);
   assert.deepEqual(await states(page), ['new', 'new']);
 });
+
+test('damage that is found late, of a picture that is no longer shown, counts for no other', async (t) => {
+  const page = await open(t);
+  const mask = Buffer.from(await page.evaluate(async () => {
+    const canvas = new OffscreenCanvas(200, 160), context = canvas.getContext('2d');
+    context.fillRect(0, 0, 200, 160);
+    context.fillStyle = 'rgb(208 208 208)';
+    context.fillRect(120, 100, 30, 30);
+    return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+  }));
+  let release;
+  const first = new Promise((resolve) => { release = resolve; });
+  let asked = 0;
+  await page.route('**/v1/damage', async (route) => {
+    const late = ++asked === 1;
+    if (late) await first;
+    await route.fulfill({ status: 200, contentType: 'image/png', headers: { 'X-Restored-Damage': late ? 'thin=3, crack=0, dust=0, stain=0' : 'thin=0, crack=0, dust=1, stain=0' }, body: mask });
+  });
+  await page.locator('#version').selectOption('none');
+  await page.setInputFiles('#file', ['a.png', 'b.png'].map((name) => ({ name, mimeType: 'image/png', buffer: png(200, 160) })));
+  await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 2, null, wait);
+  const look = () => page.getByRole('button', { name: 'Damage', exact: true }).click();
+  const labels = () => page.locator('#brush_kinds label').allInnerTexts();
+  await page.locator('.thumb').nth(0).click();
+  await Promise.all([page.waitForRequest('**/v1/damage', wait), look()]);
+  await page.locator('.thumb').nth(1).click();
+  await page.locator('#mask:visible').waitFor({ ...wait, state: 'hidden' });
+  await look();
+  await page.locator('#brush_kinds label', { hasText: 'Dust 1' }).waitFor(wait);
+  const answered = page.waitForEvent('requestfinished', { ...wait, predicate: (request) => request.url().endsWith('/v1/damage') });
+  release();
+  await answered;
+  const { x, y, width, height } = await page.locator('#mask').boundingBox();
+  await page.mouse.click(x + width / 4, y + height / 4);
+  await page.keyboard.press('Escape'); // keeps it
+  await page.locator('#say', { hasText: 'The mask is kept' }).waitFor({ ...wait, state: 'attached' });
+  await look();
+  await page.locator('#brush_hint', { hasText: 'What is coloured will be repaired.' }).waitFor(wait);
+  await page.waitForFunction(() => !document.getElementById('show_damage').classList.contains('busy'), null, wait);
+  assert.deepEqual(await labels(), ['Dust 1']);
+});

@@ -113,7 +113,8 @@ static void colours_are_those_of_d50(void **state)
 static void colours_are_those_of_the_white_that_is_told(void **state)
 {
     (void)state;
-    static const uint32_t d65[2] = {3127, 3290}, d50[2] = {3457, 3585}, none[2] = {0, 0}, dark[2] = {9000, 9000};
+    static const uint32_t d65[2] = {3127, 3290}, d50[2] = {3457, 3585}, none[2] = {0, 0}, dark[2] = {9000, 9000},
+                          unseen[2] = {4999, 2001};
     if (!codec_reads(IMAGE_TIFF))
         skip();
     check_colours(8, 8, d65, true);
@@ -121,6 +122,7 @@ static void colours_are_those_of_the_white_that_is_told(void **state)
     check_colours(16, 8, d50, false);
     check_colours(16, 8, none, false);
     check_colours(16, 8, dark, false);
+    check_colours(16, 8, unseen, false);
     check_colours(16, 9, d65, false);
 }
 

@@ -663,6 +663,55 @@ static void test_flights(void **state)
     free(mask);
 }
 
+/* With two flights under way on one plan, a result that is refused is computed again after the other's, and judged by
+ * its own second run; whatever fails, nothing is left under way. */
+static void test_refused_flights(void **state)
+{
+    (void)state;
+    enum { W = 16 * 192, H = 40 }; /* 16 windows */
+    static const struct {
+        int batch, fallbacks;
+        enum error_code code;
+        const char *faults;
+    } cases[] = {{1, 0, OK, NULL},
+                 {8, 0, OK, NULL},
+                 {8, 1, OK, "nan@run:1,plan=filler"},
+                 {8, 2, OK, "nan@run:1,plan=filler,until=2"},
+                 {8, 1, ERROR_DEVICE, "nan@run:1,plan=filler nan@run:3,plan=filler"},
+                 {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler"}};
+    struct error err = ERROR_INIT;
+    uint8_t *mask = calloc(W, H);
+    struct image *first = NULL;
+    for (int i = 0; i < W * H; i++)
+        mask[i] = i % W % 96 < 3 ? DEFECT_GIVEN : 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct restoration *r = NULL;
+        struct worker_context own = {.store = worker.store};
+        if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
+            model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
+        r->limits.batch = cases[k].batch;
+        r->picture = picture_of(W, H, 3, 8);
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), cases[k].code);
+        error_clear(&err);
+        assert_int_equal(r->fallbacks, cases[k].fallbacks);
+        if (!first) {
+            first = r->picture;
+            r->picture = NULL;
+        } else if (cases[k].code == OK) {
+            assert_true(picture_difference(image_view(r->picture), image_view(first), NULL) <= 1);
+        }
+        restoration_destroy(&r);
+        model_set_destroy(&own.models);
+        device_close(&own.device);
+    }
+    assert_int_equal(fault_set(NULL, &err), OK);
+    image_destroy(&first);
+    free(mask);
+}
+
 /* In windows the starter detector finds what it finds in one piece, to a sixteenth of a logit: sums may be in another
  * order. */
 static void test_windows(void **state)
@@ -718,7 +767,7 @@ int main(void)
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_lines),
         cmocka_unit_test(test_mask),       cmocka_unit_test(test_again),     cmocka_unit_test(test_reduced),
         cmocka_unit_test(test_windows),    cmocka_unit_test(test_network),   cmocka_unit_test(test_grain),
-        cmocka_unit_test(test_flights),    cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_flights),    cmocka_unit_test(test_unknown),   cmocka_unit_test(test_refused_flights),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
