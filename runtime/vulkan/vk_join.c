@@ -35,6 +35,11 @@ static bool join_is_dense(const struct vk_build *build, struct view view)
     return vk_pack_layout_same(&layout, &dense);
 }
 
+static bool join_same_view(struct view a, struct view b)
+{
+    return a.tensor == b.tensor && a.first == b.first && a.count == b.count;
+}
+
 static int join_touching(const struct graph *graph, int tensor)
 {
     int touching = 0;
@@ -43,14 +48,16 @@ static int join_touching(const struct graph *graph, int tensor)
     return touching;
 }
 
-/* Whether the shader can put the shuffled pixels where they go: a quad each, or whole groups; to a quad it also adds.
- */
+/* Whether the shader can put the shuffled pixels where they go: a quad each, or whole groups, whose quads lie side by
+ * side as it writes them; to a quad it also adds. */
 static bool join_shuffles_well(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
 {
     const int channels = graph_channels(build->graph, shuffle->out);
+    struct vk_layout layout;
+    vk_pack_layout(build->graph, shuffle->out, build->grouped, &layout);
     if (shuffle->in[OP_RESIDUAL1].tensor >= 0)
         return channels <= 4 && conv->args.conv2d.activation == ACTIVATION_NONE;
-    return channels <= 4 || (channels % LANES == 0 && join_is_dense(build, shuffle->out));
+    return channels <= 4 || (channels % LANES == 0 && layout.group_log > 0 && join_is_dense(build, shuffle->out));
 }
 
 /* Whether the convolution's channels go only through the shuffle. */
@@ -133,6 +140,7 @@ static int join_spread_to(const struct vk_build *build, int resize)
         const struct node *conv = &graph->nodes[n];
         if (conv->in[OP_RESIDUAL2].tensor == from->out.tensor)
             return conv->kind == OP_CONV2D && vk_matrix_takes(build, conv) &&
+                           join_same_view(conv->in[OP_RESIDUAL2], from->out) &&
                            conv->in[OP_X].tensor != from->out.tensor &&
                            conv->in[OP_RESIDUAL1].tensor != from->out.tensor
                        ? n

@@ -4,9 +4,9 @@
 // row above it that has a tap there; the columns of a large kernel take several turns. Weights are B matrices in the order
 // in which invocations hold them (probe.comp).
 // weight: [1 or 2 times 16 out channels][16 in channels][kx][ky][16 out channels][invocation][8]; padding is zeros.
-// In fp32 (FP16 0) inputs and weights are sums of two numbers in fp16, a + a' and b + b'; a product is ab + ab' + a'b, less
-// 2^-22 of it. Weight then: [...][b, b'][invocation][8]. Matrix units cut sums off, so a chunk's are made alone (Ootomo and
-// Yokota, "Recovering single precision accuracy from Tensor Cores", 2022).
+// In fp32 (FP16 0) inputs and weights are sums of two numbers in fp16, a + a' and b + b'; a product is ab + ab' + a'b, off
+// by less than 2^-20 of it. Weight then: [...][b, b'][invocation][8]. Matrix units cut sums off, so a chunk's are made alone
+// (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022).
 #version 450
 #include "matrix.glsl"
 

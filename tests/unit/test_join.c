@@ -201,6 +201,7 @@ struct shuffle {
     int factor, channels; /* none: 2, 3 */
     enum activation activation;
     float gain, scale; /* none: 1 */
+    int beside; /* channels of another segment of the larger picture; none: it has one */
     bool residual, conv_residual, modulated, styled, output, read, apart, fp32;
 };
 
@@ -212,6 +213,9 @@ static const struct shuffle shuffles[] = {
     {"of 5 channels", .channels = 5},
     {"of 32 channels", .joined = true, .channels = 32},
     {"of 32 channels, with a residual", .channels = 32, .residual = true},
+    {"of 32 channels, beside 8", .joined = true, .channels = 32, .beside = 8},
+    {"of 32 channels, beside 3, so that its quads lie apart", .channels = 32, .beside = 3},
+    {"beside 3", .joined = true, .beside = 3},
     {"activated", .joined = true, .activation = ACTIVATION_RELU},
     {"activated, with a residual", .activation = ACTIVATION_RELU, .residual = true},
     {"with factors of its input", .joined = true, .channels = 32, .styled = true},
@@ -233,7 +237,9 @@ static void test_shuffle(const struct shuffle *form)
     build.half = !form->fp32;
     const struct view x = tensor(graph, TENSOR_INPUT, 1, &narrow), base = tensor(graph, TENSOR_INPUT, 1, &rgb);
     const struct view y = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, 1, &flat);
-    const struct view out = graph_tensor(graph, TENSOR_OUTPUT, 1, SIDE * factor, SIDE * factor, 1, &channels);
+    const int segments[] = {channels, form->beside}, count = form->beside ? 2 : 1;
+    const struct view large = graph_tensor(graph, TENSOR_OUTPUT, 1, SIDE * factor, SIDE * factor, count, segments);
+    const struct view out = graph_segments(large, 0, 1);
     const struct view other = tensor(graph, TENSOR_TEMP, 1, &flat);
     struct node *node = conv(graph, x, y);
     node->args.conv2d.activation = form->activation;
@@ -285,13 +291,14 @@ struct spread {
     const char *what;
     bool joined;
     int side; /* of what is enlarged; none: 1 */
-    bool first, output, read, again, fp32;
+    bool first, part, output, read, again, fp32;
 };
 
 static const struct spread spreads[] = {
     {"as FBCNN does", .joined = true},
     {"of a picture", .side = 2},
     {"as residual 1", .first = true},
+    {"of which a part is added", .part = true},
     {"an output", .output = true},
     {"with another reader", .read = true},
     {"which changes meanwhile", .again = true},
@@ -300,16 +307,17 @@ static const struct spread spreads[] = {
 
 static void test_spread(const struct spread *form)
 {
-    const int channels = 16, side = form->side ? form->side : 1;
+    const int channels = 16, side = form->side ? form->side : 1, halves[] = {channels, channels};
     struct graph *graph = begin();
     build.half = !form->fp32;
     const struct view x = tensor(graph, TENSOR_INPUT, 1, &channels), y = tensor(graph, TENSOR_OUTPUT, 1, &channels);
-    const struct view few = graph_tensor(graph, TENSOR_TEMP, 1, side, side, 1, &channels);
-    const struct view all = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, 1, &channels);
+    const int parts = form->part ? 2 : 1;
+    const struct view few = graph_tensor(graph, TENSOR_TEMP, 1, side, side, parts, halves);
+    const struct view all = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, parts, halves);
     graph_node(graph, OP_RESIZE, all)->in[OP_X] = few;
     if (form->again)
         graph_node(graph, OP_ADD, few)->in[OP_X] = few;
-    conv(graph, x, y)->in[form->first ? OP_RESIDUAL1 : OP_RESIDUAL2] = all;
+    conv(graph, x, y)->in[form->first ? OP_RESIDUAL1 : OP_RESIDUAL2] = graph_segments(all, 0, 1);
     if (form->read)
         conv(graph, all, tensor(graph, TENSOR_TEMP, 1, &channels));
 
