@@ -73,7 +73,7 @@ void take_keys(uint image, uint first)
                     products[t] += query[t * QUADS + min(i + 4 * a, QUADS - 1)] * key[a];
         }
         [[unroll]] for (uint t = 0; t < EACH; t += 4) {
-            const vec4 low = products[t] , second = products[t + 1], third = products[t + 2], last = products[t + 3];
+            const vec4 low = products[t], second = products[t + 1], third = products[t + 2], last = products[t + 3];
             leave_products(begin, t, vec4(dot(low, vec4(1.0)), dot(second, vec4(1.0)), dot(third, vec4(1.0)), dot(last, vec4(1.0))));
         }
     }

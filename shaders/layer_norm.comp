@@ -25,10 +25,10 @@ HELD_QUAD held[HELD + 1];
 shared float partial[PIXEL_GROUP];
 
 // Does it with each of the invocation's quads i and its values v.
-#define WITH_OWN(doing)                                                                                            \
+#define WITH_OWN(doing)                                                                                                \
     [[unroll]] for (uint k = 0, i = gl_LocalInvocationID.x / PIXELS; k < HELD; k++, i += SHARES)                       \
     {                                                                                                                  \
-        const vec4 v = quad_of_held(held[k]);                                                                                  \
+        const vec4 v = quad_of_held(held[k]);                                                                          \
         if (i < QUADS) {                                                                                               \
             doing                                                                                                      \
         }                                                                                                              \

@@ -21,7 +21,8 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
 /* Whether the convolution is done with matrices. One in fp32 is, if its plan's precision is fp16: then numbers are made
- * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what results beyond fp16's range are computed with again. */
+ * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what
+ * results beyond fp16's range are computed with again. */
 bool vk_matrix_takes(const struct vk_build *build, const struct node *conv);
 
 /* FLAG_WARM where the convolution's weights are so many that the first workgroups ask for all of them at once. */

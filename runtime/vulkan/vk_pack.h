@@ -22,8 +22,8 @@ struct vk_layout {
 void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, struct vk_layout *out);
 void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out); /* one run */
 /* The channels that a pixel shuffle turns into `channels` of factor × factor pixels, with those of a pixel side by
- * side: the quads are then stored like those of the larger picture, whose groups have 1 << group_log of them, except for
- * their order. factor is at most 4. */
+ * side: the quads are then stored like those of the larger picture, whose groups have 1 << group_log of them, except
+ * for their order. factor is at most 4. */
 void vk_pack_layout_shuffled(int channels, int group_log, int factor, struct vk_layout *out);
 /* Whether the same channels are in the same lanes, and as many lanes, whatever the groups. */
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b);

@@ -64,11 +64,12 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD 1
 #define REPAIR_SPREAD_FROM 110
 
+enum { REPAIR_THIN, REPAIR_CRACK, REPAIR_DUST }; /* of the kinds */
+
 /* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
  * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
 #define REPAIR_FOLLOW 32
 #define REPAIR_FOLLOW_FROM 95
-#define REPAIR_CRACK 1 /* of the kinds */
 
 /* With that many sure specks of dust, others than dust, and thin lines among these, less sure defects count, too. The
  * first that fits. Lines alone say little of other kinds: a map or a fence has many. */
@@ -77,7 +78,6 @@ static const struct repair_stage {
     const struct defect_rule *rule;
 } repair_stages[] = {
     {4, 1, 0, &repair_worn}, {5, 0, 0, &repair_many}, {0, 0, 2, &repair_lined}, {1, 0, 0, &repair_dusty}};
-enum { REPAIR_THIN = 0, REPAIR_DUST = 2 }; /* of the kinds */
 
 bool repair_wanted(const struct step *step)
 {

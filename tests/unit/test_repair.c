@@ -620,71 +620,18 @@ static void test_unknown(void **state)
     model_store_destroy(&own.store);
 }
 
-/* However many windows a run has, and whatever is under way at once, the fill is the same: scratches in all windows,
- * and a hole in which some show nothing else. A result that is refused is computed again. */
-static void test_flights(void **state)
-{
-    (void)state;
-    enum { W = 330, H = 200 };
-    static const struct {
-        int batch;
-        const char *faults;
-    } cases[] = {{1, NULL}, {8, NULL}, {3, NULL}, {8, "nan@run:1,plan=filler"}};
-    struct error err = ERROR_INIT;
-    uint8_t *mask = calloc(W, H);
-    struct image *first = NULL;
-    for (int i = 0; i < W * H; i++)
-        mask[i] = (i % W % 30 < 3 || (i % W > 100 && i % W < 230 && i / W > 30 && i / W < 170)) ? DEFECT_GIVEN : 0;
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        struct restoration *r = NULL;
-        struct worker_context own = {.store = worker.store};
-        if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
-            model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
-            fail_msg("%s", err.text);
-        struct step step = {.r = r, .context = &own};
-        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
-        r->limits.batch = cases[k].batch;
-        r->picture = picture_of(W, H, 3, 8);
-        if (repair_fill(&step, mask, NULL, 1, &err))
-            fail_msg("%s", err.text);
-        assert_int_equal(r->fallbacks, cases[k].faults ? 1 : 0);
-        if (!first) {
-            first = r->picture;
-            r->picture = NULL;
-        } else {
-            assert_true(picture_difference(image_view(r->picture), image_view(first), NULL) <= 1);
-        }
-        restoration_destroy(&r);
-        model_set_destroy(&own.models);
-        device_close(&own.device);
-    }
-    assert_int_equal(fault_set(NULL, &err), OK);
-    image_destroy(&first);
-    free(mask);
-}
+struct flight_case {
+    int batch, fallbacks;
+    enum error_code code;
+    const char *faults;
+};
 
-/* With two flights under way on one plan, a result that is refused is computed again after the other's, and judged by
- * its own second run; whatever fails, nothing is left under way. */
-static void test_refused_flights(void **state)
+/* Fills the same picture in each case, and expects the first one's result wherever there is one. */
+static void check_flights(int width, int height, const uint8_t *mask, const struct flight_case *cases, size_t count)
 {
-    (void)state;
-    enum { W = 16 * 192, H = 40 }; /* 16 windows */
-    static const struct {
-        int batch, fallbacks;
-        enum error_code code;
-        const char *faults;
-    } cases[] = {{1, 0, OK, NULL},
-                 {8, 0, OK, NULL},
-                 {8, 1, OK, "nan@run:1,plan=filler"},
-                 {8, 2, OK, "nan@run:1,plan=filler,until=2"},
-                 {8, 1, ERROR_DEVICE, "nan@run:1,plan=filler nan@run:3,plan=filler"},
-                 {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler"}};
     struct error err = ERROR_INIT;
-    uint8_t *mask = calloc(W, H);
     struct image *first = NULL;
-    for (int i = 0; i < W * H; i++)
-        mask[i] = i % W % 96 < 3 ? DEFECT_GIVEN : 0;
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    for (size_t k = 0; k < count; k++) {
         struct restoration *r = NULL;
         struct worker_context own = {.store = worker.store};
         if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
@@ -693,14 +640,16 @@ static void test_refused_flights(void **state)
         struct step step = {.r = r, .context = &own};
         step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
         r->limits.batch = cases[k].batch;
-        r->picture = picture_of(W, H, 3, 8);
-        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), cases[k].code);
+        r->picture = picture_of(width, height, 3, 8);
+        const enum error_code code = repair_fill(&step, mask, NULL, 1, &err);
+        if (code != cases[k].code)
+            fail_msg("case %zu: %s", k, err.text);
         error_clear(&err);
         assert_int_equal(r->fallbacks, cases[k].fallbacks);
         if (!first) {
             first = r->picture;
             r->picture = NULL;
-        } else if (cases[k].code == OK) {
+        } else if (code == OK) {
             assert_true(picture_difference(image_view(r->picture), image_view(first), NULL) <= 1);
         }
         restoration_destroy(&r);
@@ -709,6 +658,39 @@ static void test_refused_flights(void **state)
     }
     assert_int_equal(fault_set(NULL, &err), OK);
     image_destroy(&first);
+}
+
+/* However many windows a run has, the fill is the same: scratches in all windows, and a hole in which some show nothing
+ * else. A result that is refused is computed again. */
+static void test_batches(void **state)
+{
+    (void)state;
+    enum { W = 330, H = 200 };
+    static const struct flight_case cases[] = {
+        {1, 0, OK, NULL}, {8, 0, OK, NULL}, {3, 0, OK, NULL}, {8, 1, OK, "nan@run:1,plan=filler"}};
+    uint8_t *mask = calloc(W, H);
+    for (int i = 0; i < W * H; i++)
+        mask[i] = (i % W % 30 < 3 || (i % W > 100 && i % W < 230 && i / W > 30 && i / W < 170)) ? DEFECT_GIVEN : 0;
+    check_flights(W, H, mask, cases, sizeof cases / sizeof *cases);
+    free(mask);
+}
+
+/* With two flights under way on one plan, a result that is refused is computed again after the other's, and judged by
+ * its own second run; whatever fails, nothing is left under way. */
+static void test_flights(void **state)
+{
+    (void)state;
+    enum { W = 16 * 192, H = 40 }; /* 16 windows */
+    static const struct flight_case cases[] = {{1, 0, OK, NULL},
+                                               {8, 0, OK, NULL},
+                                               {8, 1, OK, "nan@run:1,plan=filler"},
+                                               {8, 2, OK, "nan@run:1,plan=filler,until=2"},
+                                               {8, 1, ERROR_DEVICE, "nan@run:1,plan=filler nan@run:3,plan=filler"},
+                                               {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler"}};
+    uint8_t *mask = calloc(W, H);
+    for (int i = 0; i < W * H; i++)
+        mask[i] = i % W % 96 < 3 ? DEFECT_GIVEN : 0;
+    check_flights(W, H, mask, cases, sizeof cases / sizeof *cases);
     free(mask);
 }
 
@@ -767,7 +749,7 @@ int main(void)
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_lines),
         cmocka_unit_test(test_mask),       cmocka_unit_test(test_again),     cmocka_unit_test(test_reduced),
         cmocka_unit_test(test_windows),    cmocka_unit_test(test_network),   cmocka_unit_test(test_grain),
-        cmocka_unit_test(test_flights),    cmocka_unit_test(test_unknown),   cmocka_unit_test(test_refused_flights),
+        cmocka_unit_test(test_batches),    cmocka_unit_test(test_unknown),   cmocka_unit_test(test_flights),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
