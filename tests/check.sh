@@ -82,7 +82,7 @@ fi
 run_pool() {
     begun=$(date +%s)
     for each in "$@"; do
-        case $each in asan | tsan) $make fixtures "$each" >/dev/null 2>&1 ;; esac
+        case $each in asan | tsan) $make fixtures build/tests/restored "$each" >/dev/null 2>&1 ;; esac # test_notify starts that server
     done
     built=$(date +%s)
     names=$(for each in "$@"; do
