@@ -113,6 +113,15 @@ enum error_code device_list(struct device_info **list, size_t *count, struct err
 enum error_code device_list_for(const char *wanted, struct device_info **list, size_t *count,
                                 struct error *err) MUST_CHECK;
 
+/* For diagnosis, which asks more than device_list says. The library that the devices "vulkan" are reached by, such as
+ * "libvulkan.so.1 for Vulkan 1.3.239"; ERROR_NOT_FOUND: there is none that can be used. May be called from any thread.
+ */
+enum error_code device_loader(char *out, size_t size, struct error *err) MUST_CHECK;
+/* What stands in the way of all devices of a backend. "vulkan": ERROR_NOT_FOUND, there is no loader; ERROR_DEVICE, it
+ * finds no driver that works; OK even when it lists no device. "cpu": ERROR_INVALID, SWITCH_CPU_ISA is ignored, since
+ * this processor has no such instruction set. May be called from any thread. */
+enum error_code device_probe(const char *backend, struct error *err) MUST_CHECK;
+
 /* How a client names one of the devices: by id, UUID, name, or a part of the name that no other device has (at least
  * two characters, one of them a letter); case is ignored. Returns the index, or -1: none, or (*fits > 1) several. */
 int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits);
@@ -229,6 +238,8 @@ struct backend {
     const char *name;
     /* Appends this backend's devices to a growing array. A backend that finds no driver adds nothing and is OK. */
     enum error_code (*list)(struct device_info **list, size_t *count, struct error *err);
+    enum error_code (*loader)(char *out, size_t size, struct error *err); /* or NULL: see device_loader */
+    enum error_code (*probe)(struct error *err);                          /* see device_probe */
     enum error_code (*open)(struct device **out, const struct device_info *info, const char *cache_dir,
                             struct error *err);
     void (*close)(struct device *device);

@@ -62,6 +62,16 @@ static const struct backend *device_backend_named(const char *name)
     return NULL;
 }
 
+enum error_code device_loader(char *out, size_t size, struct error *err)
+{
+    return vk_backend.loader(out, size, err);
+}
+
+enum error_code device_probe(const char *backend, struct error *err)
+{
+    return device_backend_named(backend)->probe(err);
+}
+
 /* So that a stray digit does not match a device whose name happens to contain it. */
 static bool device_is_fragment(const char *text)
 {

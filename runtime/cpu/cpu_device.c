@@ -8,9 +8,9 @@
 #include "runtime/backend/fault.h"
 #include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/mem.h"
 #include "runtime/cpu/cpu_plan.h"
-#include "runtime/cpu/cpu_system.h"
 
 /* The instruction sets of this processor, best first; returns how many. */
 static int cpu_device_isas(const struct cpu_isa *have[3])
@@ -53,7 +53,9 @@ static const struct cpu_isa *cpu_device_pick_isa(char off[32])
     return have[picked];
 }
 
-bool cpu_device_isa_ignored(char *allowed, size_t size)
+/* Whether SWITCH_CPU_ISA is set to an instruction set that this processor cannot use, and is therefore ignored;
+ * allowed: those that it may name here, best first, such as "avx512, avx2, base". */
+static bool cpu_device_isa_ignored(char *allowed, size_t size)
 {
     const struct cpu_isa *have[3];
     const int count = cpu_device_isas(have);
@@ -72,11 +74,20 @@ static void cpu_device_warn_of_isa(void)
         log_event(LOG_WARN, "cpu-isa-ignored", "cpu_isa=%s allowed=\"%s\"", switches_get(SWITCH_CPU_ISA), allowed);
 }
 
+static enum error_code cpu_device_probe(struct error *err)
+{
+    char allowed[64];
+    if (cpu_device_isa_ignored(allowed, sizeof allowed))
+        return error_set(err, ERROR_INVALID, "cpu_isa = %s is ignored: it may be one of %s here",
+                         switches_get(SWITCH_CPU_ISA), allowed);
+    return OK;
+}
+
 static int cpu_device_pick_threads(void)
 {
     int threads = atomic_load(&backend_cpu_threads);
     if (threads <= 0)
-        threads = cpu_system_threads("", 0) / atomic_load(&backend_cpu_handles);
+        threads = machine_threads("", 0) / atomic_load(&backend_cpu_handles);
     return threads < 1 ? 1 : threads < 256 ? threads : 256;
 }
 
@@ -87,7 +98,7 @@ static void cpu_device_describe(struct device_info *info)
     *info = (struct device_info){.type = DEVICE_CPU, .usable = true, .preferred = PRECISION_FP32};
     snprintf(info->id, sizeof info->id, "cpu");
     snprintf(info->backend, sizeof info->backend, "cpu");
-    cpu_system_name("", info->name, sizeof info->name);
+    machine_name("", info->name, sizeof info->name);
     snprintf(info->driver, sizeof info->driver, "%s, %d thread%s", isa->name, cpu_device_pick_threads(),
              cpu_device_pick_threads() == 1 ? "" : "s");
     snprintf(info->precision_reason, sizeof info->precision_reason, "a CPU is no faster in fp16");
@@ -98,7 +109,7 @@ static void cpu_device_describe(struct device_info *info)
     else if (isa == &cpu_isa_base)
         snprintf(info->reason, sizeof info->reason, "this processor has no AVX2: it is several times slower with SSE2");
 #endif
-    cpu_system_memory("", &info->memory_total, &info->memory_budget);
+    machine_memory("", &info->memory_total, &info->memory_budget);
     info->max_buffer_bytes = info->memory_total;
 }
 
@@ -150,7 +161,7 @@ static void cpu_device_info(const struct device *base, struct device_info *out)
     const struct cpu_device *device = (const struct cpu_device *)base;
     uint64_t total;
     *out = device->info;
-    cpu_system_memory("", &total, &out->memory_budget);
+    machine_memory("", &total, &out->memory_budget);
     out->memory_used = out->memory_driver = atomic_load(&device->account->used);
     out->memory_peak = atomic_load(&device->account->peak);
     out->memory_budget += out->memory_used;
@@ -173,7 +184,7 @@ enum error_code cpu_device_room(uint64_t bytes, uint64_t had, struct error *err)
     uint64_t total, available;
     if (bytes <= 64 << 20)
         return OK;
-    cpu_system_memory("", &total, &available);
+    machine_memory("", &total, &available);
     available += had;
     if (bytes <= available / 2)
         return OK;
@@ -222,6 +233,7 @@ void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes)
 const struct backend cpu_backend = {
     .name = "cpu",
     .list = cpu_device_list,
+    .probe = cpu_device_probe,
     .open = cpu_device_open,
     .close = cpu_device_close,
     .info = cpu_device_info,

@@ -31,8 +31,4 @@ void cpu_device_uncount(struct cpu_device *device, uint64_t bytes);
 enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, float **out, struct error *err) MUST_CHECK;
 void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes);
 
-/* Whether SWITCH_CPU_ISA is set to an instruction set that this processor cannot use, and is therefore ignored;
- * allowed: those that it may name here, best first, such as "avx512, avx2, base". Thread-safety: any thread. */
-bool cpu_device_isa_ignored(char *allowed, size_t size);
-
 #endif

@@ -285,7 +285,19 @@ static uint32_t vk_device_enumerate(VkInstance instance, VkPhysicalDevice **devi
     return count;
 }
 
-enum error_code vk_device_probe(struct error *err)
+static enum error_code vk_device_loader(char *out, size_t size, struct error *err)
+{
+    uint32_t version = 0;
+    enum error_code code = vk_loader_open(err);
+    if (code != OK)
+        return code;
+    vkEnumerateInstanceVersion(&version);
+    snprintf(out, size, VK_LOADER_LIBRARY " for Vulkan %u.%u.%u", VK_API_VERSION_MAJOR(version),
+             VK_API_VERSION_MINOR(version), VK_API_VERSION_PATCH(version));
+    return OK;
+}
+
+static enum error_code vk_device_probe(struct error *err)
 {
     struct vk_instance *instance;
     enum error_code code = vk_loader_open(err);
@@ -494,6 +506,8 @@ out:
 const struct backend vk_backend = {
     .name = "vulkan",
     .list = vk_device_list,
+    .loader = vk_device_loader,
+    .probe = vk_device_probe,
     .open = vk_device_open,
     .close = vk_device_close,
     .info = vk_device_info,

@@ -84,10 +84,6 @@ struct vk_device {
     struct vk_tunes *tunes;
 };
 
-/* Whether Vulkan can be used at all. ERROR_NOT_FOUND: there is no loader; ERROR_DEVICE: it finds no driver that works;
- * OK even when it lists no device. */
-enum error_code vk_device_probe(struct error *err) MUST_CHECK;
-
 /* The names of the limits that our shaders need and the device lacks, into out; "" if it has all. */
 void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size);
 

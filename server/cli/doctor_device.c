@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "runtime/vulkan/vk_device.h"
 #include "server/cli/cli.h"
 #include "server/cli/doctor.h"
 #include "server/http/json.h"
@@ -46,7 +45,7 @@ void doctor_devices(struct doctor *doctor)
     struct device_info *list;
     size_t count;
     int software = 0;
-    const bool works = doctor->loader && vk_device_probe(&err) == OK;
+    const bool works = doctor->loader && device_probe("vulkan", &err) == OK;
     if (doctor->loader && !works)
         doctor_add_about_list(doctor, DOCTOR_PROBLEM, "no graphics processor can be used through Vulkan", TRACE,
                               err.text);

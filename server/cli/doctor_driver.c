@@ -10,23 +10,20 @@
 
 #include <jansson.h>
 
-#include "runtime/vulkan/vk_loader.h"
 #include "server/cli/doctor.h"
 
 void doctor_loader(struct doctor *doctor)
 {
     struct error err = ERROR_INIT;
-    uint32_t version = 0;
-    doctor->loader = vk_loader_open(&err) == OK;
+    char library[64];
+    doctor->loader = device_loader(library, sizeof library, &err) == OK;
     if (!doctor->loader) {
         doctor_add(doctor, DOCTOR_PROBLEM, "without Vulkan's loader no graphics processor can be used",
                    "apt-get install libvulkan1 (with --reinstall, if the file is there)",
                    "there is no usable Vulkan loader: %s", err.text);
         return;
     }
-    vkEnumerateInstanceVersion(&version);
-    doctor_ok(doctor, VK_LOADER_LIBRARY " for Vulkan %u.%u.%u", VK_API_VERSION_MAJOR(version),
-              VK_API_VERSION_MINOR(version), VK_API_VERSION_PATCH(version));
+    doctor_ok(doctor, "%s", library);
 }
 
 /* The search for drivers. */

@@ -12,9 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/backend/switches.h"
-#include "runtime/cpu/cpu_device.h"
-#include "runtime/cpu/cpu_system.h"
+#include "runtime/base/machine.h"
 #include "server/cli/doctor.h"
 
 #define PCI "/sys/bus/pci/devices"
@@ -223,11 +221,10 @@ static void hardware_check_isa(struct doctor *doctor)
 {
     struct device_info *list, cpu = {0};
     size_t count;
-    char allowed[64];
-    if (cpu_device_isa_ignored(allowed, sizeof allowed))
+    struct error err = ERROR_INIT;
+    if (device_probe("cpu", &err))
         doctor_add(doctor, DOCTOR_NOTE, "the best instruction set that the processor has is used instead",
-                   "set it to auto, or to one of these", "cpu_isa = %s is ignored: it may be one of %s here",
-                   switches_get(SWITCH_CPU_ISA), allowed);
+                   "set it to auto, or to one of these", "%s", err.text);
     if (device_list(&list, &count, NULL))
         return;
     for (size_t i = 0; i < count; i++)
@@ -250,7 +247,7 @@ void doctor_cpu(struct doctor *doctor)
 {
     uint64_t total, available;
     hardware_check_isa(doctor);
-    const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), usable = cpu_system_threads(doctor->root, 0);
+    const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), usable = machine_threads(doctor->root, 0);
     if (usable < cores)
         doctor_add(doctor, DOCTOR_NOTE, "the device cpu computes on these alone",
                    "raise the limit, if it is not meant: docker's --cpus and --cpuset-cpus, systemd's CPUQuota and "
@@ -258,7 +255,7 @@ void doctor_cpu(struct doctor *doctor)
                    "%d of %d cores may be used: affinity or the control group limits them", usable, cores);
     else
         doctor_ok(doctor, "all %d cores may be used", cores);
-    cpu_system_memory(doctor->root, &total, &available);
+    machine_memory(doctor->root, &total, &available);
     if (!total)
         doctor_add(doctor, DOCTOR_NOTE,
                    "the device cpu takes no large piece of memory when it cannot see that it is free, so jobs may fail",

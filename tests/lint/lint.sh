@@ -33,6 +33,8 @@ allow 'server/store/*.[ch]' $base server/store/
 allow 'server/job/*.[ch]' $base server/store/ $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
 allow 'server/http/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
 allow 'server/compat/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ server/compat/ 'server/[a-z_]*\.h'
+allow 'server/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' server/
+allow 'server/cli/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ $weights server/
 
 # Libraries stay where they are at home.
 home() { # home HEADER FOLDER…: only these include it
@@ -41,7 +43,7 @@ home() { # home HEADER FOLDER…: only these include it
     found=$(grep -rlE "#include <$header" runtime server --include='*.[ch]' | grep -vE "^($(printf '%s|' "$@")-)")
     [ -z "$found" ] || fail "<$header is not for: $found"
 }
-home vulkan/ runtime/vulkan/ server/cli/
+home vulkan/ runtime/vulkan/
 home microhttpd server/http/ server/compat/
 home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg|lcms2)' server/image/
 home jansson server/ runtime/weights/

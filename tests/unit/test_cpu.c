@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/base/machine.h"
 #include "runtime/cpu/cpu_pool.h"
-#include "runtime/cpu/cpu_system.h"
 
 /* --- the pool ------------------------------------------------------------------------------------------------------
  */
@@ -124,11 +124,11 @@ static int root_remove(void **state)
 static void threads_without_a_limit(void **state)
 {
     (void)state;
-    assert_int_equal(cpu_system_threads(root, 6), 6); /* no files at all */
+    assert_int_equal(machine_threads(root, 6), 6); /* no files at all */
     put("/proc/self/cgroup", "0::/\n");
     put("/sys/fs/cgroup/cpu.max", "max 100000\n");
-    assert_int_equal(cpu_system_threads(root, 6), 6);
-    assert_true(cpu_system_threads(root, 0) >= 1);
+    assert_int_equal(machine_threads(root, 6), 6);
+    assert_true(machine_threads(root, 0) >= 1);
 }
 
 static void threads_of_cgroup_2(void **state)
@@ -136,15 +136,15 @@ static void threads_of_cgroup_2(void **state)
     (void)state;
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 3); /* 2.5 */
-    assert_int_equal(cpu_system_threads(root, 2), 2); /* affinity is less */
+    assert_int_equal(machine_threads(root, 8), 3); /* 2.5 */
+    assert_int_equal(machine_threads(root, 2), 2); /* affinity is less */
     put("/sys/fs/cgroup/a/cpu.max", "150000 100000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 2); /* the group above has less */
+    assert_int_equal(machine_threads(root, 8), 2); /* the group above has less */
     put("/sys/fs/cgroup/a/b/cpu.max", "20000 100000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 1); /* 0.2 */
+    assert_int_equal(machine_threads(root, 8), 1); /* 0.2 */
     put("/sys/fs/cgroup/a/b/cpu.max", "nonsense\n");
     put("/sys/fs/cgroup/a/cpu.max", "");
-    assert_int_equal(cpu_system_threads(root, 8), 8);
+    assert_int_equal(machine_threads(root, 8), 8);
 }
 
 /* In a container the host's name of the group leads nowhere, and the limit stands at the mount. */
@@ -153,7 +153,7 @@ static void threads_of_a_container(void **state)
     (void)state;
     put("/proc/self/cgroup", "0::/docker/0123abc\n");
     put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 4);
+    assert_int_equal(machine_threads(root, 8), 4);
 }
 
 static void threads_of_cgroup_1(void **state)
@@ -162,12 +162,12 @@ static void threads_of_cgroup_1(void **state)
     put("/proc/self/cgroup", "12:memory:/x\n4:cpu,cpuacct:/x\n1:name=systemd:/\n0::/\n");
     put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
     put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 8);
+    assert_int_equal(machine_threads(root, 8), 8);
     put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "300000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 3);
+    assert_int_equal(machine_threads(root, 8), 3);
     put("/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n"); /* the link by the controller's own name */
     put("/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "50000\n");
-    assert_int_equal(cpu_system_threads(root, 8), 1);
+    assert_int_equal(machine_threads(root, 8), 1);
 }
 
 static void memory_and_its_limits(void **state)
@@ -175,20 +175,20 @@ static void memory_and_its_limits(void **state)
     (void)state;
     uint64_t total, available;
     put("/proc/meminfo", "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n");
-    cpu_system_memory(root, &total, &available);
+    machine_memory(root, &total, &available);
     assert_int_equal(total, 16u << 20);
     assert_int_equal(available, 8u << 20);
     put("/proc/self/cgroup", "0::/g\n");
     put("/sys/fs/cgroup/g/memory.max", "max\n");
-    cpu_system_memory(root, &total, &available);
+    machine_memory(root, &total, &available);
     assert_int_equal(total, 16u << 20);
     put("/sys/fs/cgroup/g/memory.max", "4194304\n");
-    cpu_system_memory(root, &total, &available);
+    machine_memory(root, &total, &available);
     assert_int_equal(total, 4u << 20);
     assert_int_equal(available, 4u << 20);
     put("/sys/fs/cgroup/g/memory.current", "3145728\n"); /* in use, of which 1 MiB are files that can go */
     put("/sys/fs/cgroup/g/memory.stat", "anon 2097152\ninactive_file 1048576\n");
-    cpu_system_memory(root, &total, &available);
+    machine_memory(root, &total, &available);
     assert_int_equal(available, 2u << 20);
 }
 
@@ -196,10 +196,10 @@ static void name_of_the_processor(void **state)
 {
     (void)state;
     char name[64];
-    cpu_system_name(root, name, sizeof name); /* none known */
+    machine_name(root, name, sizeof name); /* none known */
     assert_memory_equal(name, "CPU (", 5);
     put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some  CPU @ 3 GHz\nflags\t\t: fpu\n");
-    cpu_system_name(root, name, sizeof name);
+    machine_name(root, name, sizeof name);
     assert_string_equal(name, "Some  CPU @ 3 GHz");
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/cpu/cpu_system.h"
+#include "runtime/base/machine.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* The first line of root/folder/name into out; false when there is no such file. */
-static bool system_read_line(const char *root, const char *folder, const char *name, char *out, size_t size)
+static bool machine_read_line(const char *root, const char *folder, const char *name, char *out, size_t size)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s/%s", root, folder, name) >= (int)sizeof path)
@@ -26,38 +26,38 @@ static bool system_read_line(const char *root, const char *folder, const char *n
 /* A limit in a group's folder; false when it sets none. */
 typedef bool limit_fn(const char *root, const char *folder, double *value);
 
-static bool system_limit_cpu_v2(const char *root, const char *folder, double *cores)
+static bool machine_limit_cpu_v2(const char *root, const char *folder, double *cores)
 {
     char line[128];
     double quota, period;
-    if (!system_read_line(root, folder, "cpu.max", line, sizeof line) || sscanf(line, "%lf %lf", &quota, &period) != 2)
+    if (!machine_read_line(root, folder, "cpu.max", line, sizeof line) || sscanf(line, "%lf %lf", &quota, &period) != 2)
         return false; /* "max 100000" */
     *cores = quota / period;
     return period > 0;
 }
 
-static bool system_limit_cpu_v1(const char *root, const char *folder, double *cores)
+static bool machine_limit_cpu_v1(const char *root, const char *folder, double *cores)
 {
     char quota[64], period[64];
-    if (!system_read_line(root, folder, "cpu.cfs_quota_us", quota, sizeof quota) ||
-        !system_read_line(root, folder, "cpu.cfs_period_us", period, sizeof period) || atof(quota) <= 0 ||
+    if (!machine_read_line(root, folder, "cpu.cfs_quota_us", quota, sizeof quota) ||
+        !machine_read_line(root, folder, "cpu.cfs_period_us", period, sizeof period) || atof(quota) <= 0 ||
         atof(period) <= 0)
         return false; /* -1: none */
     *cores = atof(quota) / atof(period);
     return true;
 }
 
-static bool system_cgroup_limit_number(const char *root, const char *folder, const char *name, double *value)
+static bool machine_cgroup_limit_number(const char *root, const char *folder, const char *name, double *value)
 {
     char line[64], *end;
-    if (!system_read_line(root, folder, name, line, sizeof line))
+    if (!machine_read_line(root, folder, name, line, sizeof line))
         return false;
     *value = strtod(line, &end);
     return end != line; /* not "max" */
 }
 
 /* A named number from a file of "name number" lines; 0 if it is not there. */
-static double system_cgroup_stat_number(const char *root, const char *folder, const char *file_name, const char *name)
+static double machine_cgroup_stat_number(const char *root, const char *folder, const char *file_name, const char *name)
 {
     char path[PATH_MAX], line[256], word[128];
     double value, found = 0;
@@ -73,42 +73,43 @@ static double system_cgroup_stat_number(const char *root, const char *folder, co
 }
 
 /* What the group may still allocate: cached file pages can be dropped. */
-static bool system_cgroup_left_of(const char *root, const char *folder, const char *limit_name, const char *used_name,
-                                  const char *cache_name, double *bytes)
+static bool machine_cgroup_left_of(const char *root, const char *folder, const char *limit_name, const char *used_name,
+                                   const char *cache_name, double *bytes)
 {
     double limit, used;
-    if (!system_cgroup_limit_number(root, folder, limit_name, &limit) ||
-        !system_cgroup_limit_number(root, folder, used_name, &used))
+    if (!machine_cgroup_limit_number(root, folder, limit_name, &limit) ||
+        !machine_cgroup_limit_number(root, folder, used_name, &used))
         return false;
-    used -= system_cgroup_stat_number(root, folder, "memory.stat", cache_name);
+    used -= machine_cgroup_stat_number(root, folder, "memory.stat", cache_name);
     *bytes = used < limit ? limit - (used > 0 ? used : 0) : 0;
     return true;
 }
 
-static bool system_left_memory_v2(const char *root, const char *folder, double *bytes)
+static bool machine_left_memory_v2(const char *root, const char *folder, double *bytes)
 {
-    return system_cgroup_left_of(root, folder, "memory.max", "memory.current", "inactive_file", bytes);
+    return machine_cgroup_left_of(root, folder, "memory.max", "memory.current", "inactive_file", bytes);
 }
 
-static bool system_left_memory_v1(const char *root, const char *folder, double *bytes)
+static bool machine_left_memory_v1(const char *root, const char *folder, double *bytes)
 {
-    return system_cgroup_left_of(root, folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
-                                 bytes);
+    return machine_cgroup_left_of(root, folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                                  bytes);
 }
 
-static bool system_limit_memory_v2(const char *root, const char *folder, double *bytes)
+static bool machine_limit_memory_v2(const char *root, const char *folder, double *bytes)
 {
-    return system_cgroup_limit_number(root, folder, "memory.max", bytes);
+    return machine_cgroup_limit_number(root, folder, "memory.max", bytes);
 }
 
-static bool system_limit_memory_v1(const char *root, const char *folder, double *bytes)
+static bool machine_limit_memory_v1(const char *root, const char *folder, double *bytes)
 {
-    return system_cgroup_limit_number(root, folder, "memory.limit_in_bytes", bytes);
+    return machine_cgroup_limit_number(root, folder, "memory.limit_in_bytes", bytes);
 }
 
 /* The lowest limit of the group at mount/group and of those above it. In a container the group's folder may not exist
  * under the host's name for it; then the mount's root is the container's own group. */
-static void system_cgroup_lowest(const char *root, const char *mount, const char *group, limit_fn *limit, double *value)
+static void machine_cgroup_lowest(const char *root, const char *mount, const char *group, limit_fn *limit,
+                                  double *value)
 {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s%s", mount, strcmp(group, "/") ? group : "");
@@ -124,7 +125,7 @@ static void system_cgroup_lowest(const char *root, const char *mount, const char
 }
 
 /* The lowest limit that this process's groups set; `controller`: the name in version 1. */
-static void system_cgroup_limit(const char *root, const char *controller, limit_fn *v2, limit_fn *v1, double *value)
+static void machine_cgroup_limit(const char *root, const char *controller, limit_fn *v2, limit_fn *v1, double *value)
 {
     char path[PATH_MAX], line[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
@@ -137,7 +138,7 @@ static void system_cgroup_limit(const char *root, const char *controller, limit_
         *group++ = 0;
         names++;
         if (!*names) {
-            system_cgroup_lowest(root, "/sys/fs/cgroup", group, v2, value);
+            machine_cgroup_lowest(root, "/sys/fs/cgroup", group, v2, value);
             continue;
         }
         char list[256], *rest = list;
@@ -146,29 +147,29 @@ static void system_cgroup_limit(const char *root, const char *controller, limit_
             if (strcmp(name, controller))
                 continue;
             snprintf(mount, sizeof mount, "/sys/fs/cgroup/%s", names);
-            system_cgroup_lowest(root, mount, group, v1, value);
+            machine_cgroup_lowest(root, mount, group, v1, value);
             snprintf(mount, sizeof mount, "/sys/fs/cgroup/%s", controller);
-            system_cgroup_lowest(root, mount, group, v1, value);
+            machine_cgroup_lowest(root, mount, group, v1, value);
         }
     }
     if (file)
         fclose(file);
 }
 
-int cpu_system_threads(const char *root, int affinity)
+int machine_threads(const char *root, int affinity)
 {
     double cores = 1e9;
     if (affinity <= 0) {
         cpu_set_t set;
         affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
-    system_cgroup_limit(root, "cpu", system_limit_cpu_v2, system_limit_cpu_v1, &cores);
+    machine_cgroup_limit(root, "cpu", machine_limit_cpu_v2, machine_limit_cpu_v1, &cores);
     if (cores < affinity)
         affinity = (int)cores + (cores > (int)cores);
     return affinity > 1 ? affinity : 1;
 }
 
-void cpu_system_memory(const char *root, uint64_t *total, uint64_t *available)
+void machine_memory(const char *root, uint64_t *total, uint64_t *available)
 {
     char path[PATH_MAX], line[256];
     double limit = 1e18, left = 1e18;
@@ -184,8 +185,8 @@ void cpu_system_memory(const char *root, uint64_t *total, uint64_t *available)
     }
     if (file)
         fclose(file);
-    system_cgroup_limit(root, "memory", system_limit_memory_v2, system_limit_memory_v1, &limit);
-    system_cgroup_limit(root, "memory", system_left_memory_v2, system_left_memory_v1, &left);
+    machine_cgroup_limit(root, "memory", machine_limit_memory_v2, machine_limit_memory_v1, &limit);
+    machine_cgroup_limit(root, "memory", machine_left_memory_v2, machine_left_memory_v1, &left);
     if ((double)*total > limit)
         *total = (uint64_t)limit;
     if (*available > *total)
@@ -194,7 +195,7 @@ void cpu_system_memory(const char *root, uint64_t *total, uint64_t *available)
         *available = (uint64_t)left;
 }
 
-void cpu_system_name(const char *root, char *out, size_t size)
+void machine_name(const char *root, char *out, size_t size)
 {
     char path[PATH_MAX], line[512];
     struct utsname names;
