@@ -5,9 +5,6 @@
 
 #include "server/pipeline/step.h"
 
-/* Marks every face that the options exclude, with the reason. Part of detect_step. */
-enum error_code detect_choose(struct step *step, struct error *err) MUST_CHECK;
-
 /* Whether the picture may be turned by its faces, so that they must be found before anything is made of its pixels. */
 bool detect_turns(const struct step *step);
 

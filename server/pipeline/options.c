@@ -1,17 +1,13 @@
 #include "server/pipeline/options.h"
 
-#include <inttypes.h>
-#include <locale.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "server/image/codec.h"
 #include "server/image/defect.h"
 #include "server/image/profile.h"
+#include "server/pipeline/option_value.h"
 #include "server/pipeline/size.h"
 
 const struct option_row option_rows[] = {
@@ -151,170 +147,6 @@ const struct option_row *options_find(const char *name)
     return NULL;
 }
 
-static bool options_number(const char *text, double low, double high, double *out)
-{
-    /* strtod alone would accept "nan", "0x10", " 2" and, in some locales, "1,5". */
-    size_t n = strspn(text, "0123456789.");
-    if (n == 0 || n > 400 || text[n] != '\0' || !strpbrk(text, "0123456789"))
-        return false;
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (c == (locale_t)0)
-        return false;
-    char *end;
-    double value = strtod_l(text, &end, c);
-    freelocale(c);
-    if (*end || !(value >= low && value <= high))
-        return false;
-    *out = value;
-    return true;
-}
-
-static bool options_digits(const char *text, uint64_t *out)
-{
-    uint64_t value = 0;
-    if (!*text)
-        return false;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, 10u, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
-            return false;
-    }
-    *out = value;
-    return true;
-}
-
-static bool options_integer(const char *text, int low, int high, int *out)
-{
-    uint64_t value;
-    if (!options_digits(text, &value) || value > (uint64_t)high || (int)value < low)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-static bool options_boolean(const char *text, bool *out)
-{
-    static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off", "no"};
-    for (int i = 0; i < 4; i++) {
-        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
-            *out = strcasecmp(text, yes[i]) == 0;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A name that may be used in a message, a report or, as a suffix, in a file's name. */
-static bool options_name(const char *text, bool slash, char out[OPTION_NAME_MAX])
-{
-    size_t n = strlen(text);
-    if (n >= OPTION_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || (strchr("/\\", text[i]) && !slash))
-            return false;
-    memcpy(out, text, n + 1);
-    return true;
-}
-
-static bool options_faces(struct options *options, const char *text)
-{
-    if (strcmp(text, "all") == 0 || strcmp(text, "none") == 0) {
-        options->faces = text[0] == 'a' ? FACES_ALL : FACES_NONE;
-        options->face_id_count = 0;
-        return true;
-    }
-    int ids[OPTION_MAX_FACES], count = 0;
-    while (count < OPTION_MAX_FACES) {
-        char number[16];
-        size_t n = strcspn(text, ",");
-        if (n >= sizeof number)
-            return false;
-        memcpy(number, text, n);
-        number[n] = '\0';
-        if (!options_integer(number, 0, 99999, &ids[count]))
-            return false;
-        for (int i = 0; i < count; i++)
-            if (ids[i] == ids[count])
-                return false;
-        count++;
-        if (text[n] == '\0') {
-            options->faces = FACES_LISTED;
-            options->face_id_count = count;
-            memcpy(options->face_ids, ids, sizeof ids[0] * (size_t)count);
-            return true;
-        }
-        text += n + 1;
-    }
-    return false;
-}
-
-static double options_round(double share)
-{
-    return floor(share * 1e4 + 0.5) / 1e4;
-}
-
-static bool options_share(const char *text, double *out)
-{
-    *out = -1;
-    return strcmp(text, "auto") == 0 || options_number(text, 0, 1, out);
-}
-
-/* "0.5", "auto", "0:0.5,2:1" or "auto,0:0.5": what faces without a weight of their own get comes first. */
-static bool options_weights(struct options *options, const char *text)
-{
-    options->weight = -1;
-    options->weight_count = 0;
-    for (bool first = true;; first = false) {
-        char part[448], *share;
-        size_t n = strcspn(text, ",");
-        if (n >= sizeof part)
-            return false;
-        memcpy(part, text, n);
-        part[n] = '\0';
-        if ((share = strchr(part, ':'))) {
-            const int at = options->weight_count++;
-            *share++ = '\0';
-            if (at == OPTION_MAX_FACES || !options_integer(part, 0, 99999, &options->weight_ids[at]) ||
-                !options_share(share, &options->face_weights[at]))
-                return false;
-            for (int i = 0; i < at; i++)
-                if (options->weight_ids[i] == options->weight_ids[at])
-                    return false;
-        } else if (!first || !options_share(part, &options->weight)) {
-            return false;
-        }
-        if (text[n] == '\0')
-            break;
-        text += n + 1;
-    }
-    /* A list is told, and kept in the store, as text, which must hold all of it. */
-    if (options->weight_count && options->weight >= 0)
-        options->weight = options_round(options->weight);
-    for (int i = 0; i < options->weight_count; i++)
-        if (options->face_weights[i] >= 0)
-            options->face_weights[i] = options_round(options->face_weights[i]);
-    return true;
-}
-
-/* How each row is kept in struct options; the same order as option_rows. */
-enum option_kind {
-    KIND_NAME,   /* char[OPTION_NAME_MAX] */
-    KIND_DEVICE, /* the same; '/' is allowed */
-    KIND_NUMBER,
-    KIND_INTEGER,
-    KIND_BOOLEAN,
-    KIND_CHOICE, /* an enum, index into choices */
-    KIND_AUTO,   /* an enum: auto, true or false */
-    KIND_TILE,
-    KIND_WEIGHT, /* options_weights */
-    KIND_SCALE,  /* a number, or auto */
-    KIND_SIDE,   /* an integer, or auto: 0 */
-    KIND_SEED,
-    KIND_FACES,
-    KIND_DAMAGE /* a set of kinds of damage */
-};
-
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
 static const char *const options_autos[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
@@ -327,13 +159,9 @@ static const char *const options_tones[] = {"off", "auto", "strong", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 
+/* The same order as option_rows. */
 #define AT(field) offsetof(struct options, field)
-static const struct option_field {
-    enum option_kind kind;
-    size_t offset;
-    double low, high;
-    const char *const *choices;
-} option_fields[] = {
+static const struct option_field option_fields[] = {
     {KIND_NAME, AT(version), 0, 0, NULL},
     {KIND_SCALE, AT(upscale), 1, 8, NULL},
     {KIND_SIDE, AT(width), 1, OPTION_SIDE, NULL},
@@ -344,7 +172,7 @@ static const struct option_field {
     {KIND_TILE, AT(bg_tile), 32, 4096, NULL},
     {KIND_BOOLEAN, AT(only_center_face), 0, 0, NULL},
     {KIND_BOOLEAN, AT(aligned), 0, 0, NULL},
-    {KIND_CHOICE, AT(ext), 0, 0, options_formats},
+    {KIND_FORMAT, AT(ext), 0, 0, options_formats},
     {KIND_NAME, AT(suffix), 0, 0, NULL},
     {KIND_WEIGHT, AT(weight), 0, 1, NULL},
     {KIND_NUMBER, AT(w), 0, 1, NULL},
@@ -382,64 +210,6 @@ static const struct option_field {
 _Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],
                "one field a row");
 
-static bool options_assign(struct options *o, const struct option_field *field, const char *value)
-{
-    void *at = (char *)o + field->offset;
-    int low = (int)field->low, high = (int)field->high;
-    bool flag;
-    switch (field->kind) {
-    case KIND_NAME:
-        return options_name(value, false, at);
-    case KIND_DEVICE:
-        return options_name(strcasecmp(value, "auto") ? value : "auto", true, at);
-    case KIND_NUMBER:
-        return options_number(value, field->low, field->high, at);
-    case KIND_INTEGER:
-        return options_integer(value, low, high, at);
-    case KIND_BOOLEAN:
-        return options_boolean(value, at);
-    case KIND_AUTO: /* any boolean, or auto */
-        if (options_boolean(value, &flag))
-            value = flag ? "true" : "false";
-        __attribute__((fallthrough));
-    case KIND_CHOICE:
-        if (field->choices == options_formats && strcmp(value, "jpeg") == 0)
-            value = "jpg";
-        if (field->choices == options_formats && strcmp(value, "tif") == 0)
-            value = "tiff";
-        for (int i = 0; field->choices[i]; i++) {
-            if (strcmp(value, field->choices[i]) == 0) {
-                memcpy(at, &i, sizeof i);
-                return true;
-            }
-        }
-        return false;
-    case KIND_TILE:
-        if (strcmp(value, "auto") != 0)
-            return options_integer(value, 0, 0, at) || options_integer(value, low, high, at);
-        o->bg_tile = -1;
-        return true;
-    case KIND_WEIGHT:
-        return options_weights(o, value);
-    case KIND_SCALE:
-        o->upscaled = strcmp(value, "auto") != 0;
-        if (o->upscaled)
-            return options_number(value, field->low, field->high, at);
-        o->upscale = 2;
-        return true;
-    case KIND_SIDE:
-        return strcmp(value, "auto") ? options_integer(value, low, high, at) : (memset(at, 0, sizeof(int)), true);
-    case KIND_SEED:
-        o->has_seed = strcmp(value, "none") != 0;
-        return !o->has_seed || options_digits(value, at);
-    case KIND_FACES:
-        return options_faces(o, value);
-    case KIND_DAMAGE:
-        return defect_kinds_read(value, &o->repair_kinds);
-    }
-    return false;
-}
-
 /* What was sent, short and printable, for a message. */
 static void options_shown(char out[64], const char *text)
 {
@@ -467,7 +237,7 @@ enum error_code options_set(struct options *options, const char *name, const cha
         return error_set(err, ERROR_INVALID, "suffix: the value has %zu bytes; allowed: %s", strlen(value),
                          row->allowed);
     struct options changed = *options; /* a refused value changes nothing */
-    if (!options_assign(&changed, &option_fields[row - option_rows], value)) {
+    if (!option_value_read(&changed, &option_fields[row - option_rows], value)) {
         options_shown(shown, value);
         return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed: %s", row->name, shown, row->allowed);
     }
@@ -537,7 +307,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
         out->words[count++] = "none";
     }
     for (int i = 0; field->choices && field->choices[i]; i++)
-        if (field->choices != options_formats || i == FORMAT_AUTO ||
+        if (kind != KIND_FORMAT || i == FORMAT_AUTO ||
             codec_max_side(options_format(&(struct options){.ext = (enum option_format)i})) > 0) /* in this build */
             out->words[count++] = field->choices[i];
 }
@@ -555,74 +325,11 @@ double options_real(const struct options *options, const struct option_row *row)
     return *(const double *)((const char *)options + option_fields[row - option_rows].offset);
 }
 
-/* Puts one of the parts of a weight after those that are there. */
-static void options_add_weight(char *out, size_t size, int id, double weight)
+void options_text(const struct options *options, const char *name, char *out, int out_size)
 {
-    char number[32] = "auto";
-    if (weight >= 0)
-        snprintf(number, sizeof number, "%.10g", weight);
-    const size_t used = strlen(out);
-    if (id < 0)
-        snprintf(out + used, size - used, "%s", number);
-    else
-        snprintf(out + used, size - used, "%s%d:%s", used ? "," : "", id, number);
-}
-
-void options_text(const struct options *o, const char *name, char *out, int out_size)
-{
-    size_t size = (size_t)out_size;
     const struct option_row *row = options_find(name);
-    out[0] = '\0';
-    if (!row)
-        return;
-    const struct option_field *field = &option_fields[row - option_rows];
-    const void *at = (const char *)o + field->offset;
-    int integer = 0;
-    if (field->kind == KIND_INTEGER || field->kind == KIND_CHOICE || field->kind == KIND_AUTO ||
-        field->kind == KIND_TILE || field->kind == KIND_SIDE)
-        memcpy(&integer, at, sizeof integer);
-    switch (field->kind) {
-    case KIND_NAME:
-    case KIND_DEVICE:
-        snprintf(out, size, "%s", (const char *)at);
-        break;
-    case KIND_NUMBER:
-        snprintf(out, size, "%.10g", *(const double *)at);
-        break;
-    case KIND_WEIGHT:
-        options_add_weight(out, size, -1, o->weight);
-        for (int i = 0; i < o->weight_count; i++)
-            options_add_weight(out, size, o->weight_ids[i], o->face_weights[i]);
-        break;
-    case KIND_SCALE:
-        snprintf(out, size, size_asked(o) ? "auto" : "%.10g", o->upscale);
-        break;
-    case KIND_BOOLEAN:
-        snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
-        break;
-    case KIND_CHOICE:
-    case KIND_AUTO:
-        snprintf(out, size, "%s", field->choices[integer]);
-        break;
-    case KIND_TILE:
-    case KIND_SIDE:
-    case KIND_INTEGER:
-        snprintf(out, size,
-                 (field->kind == KIND_TILE && integer < 0) || (field->kind == KIND_SIDE && !integer) ? "auto" : "%d",
-                 integer);
-        break;
-    case KIND_SEED:
-        snprintf(out, size, o->has_seed ? "%" PRIu64 : "none", o->seed);
-        break;
-    case KIND_FACES:
-        if (o->faces != FACES_LISTED)
-            snprintf(out, size, "%s", o->faces == FACES_ALL ? "all" : "none");
-        for (int i = 0, used = 0; i < o->face_id_count && used < out_size; i++)
-            used += snprintf(out + used, size - (size_t)used, i ? ",%d" : "%d", o->face_ids[i]);
-        break;
-    case KIND_DAMAGE:
-        if (size >= DEFECT_TEXT_MAX)
-            defect_kinds_text(o->repair_kinds, out);
-        break;
-    }
+    if (row)
+        option_value_text(options, &option_fields[row - option_rows], out, (size_t)out_size);
+    else
+        out[0] = '\0';
 }

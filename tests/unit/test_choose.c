@@ -10,7 +10,7 @@
 
 #include "runtime/base/mem.h"
 #include "server/image/similarity.h"
-#include "server/pipeline/detect.h"
+#include "server/pipeline/detect_choose.h"
 
 enum { SIDE = 1000, MOST = 4 };
 
