@@ -1,4 +1,4 @@
-/* The bounded queue and the references of jobs, with threads on both ends. */
+/* The bounded queue and the references of jobs, with threads on both ends. Whose turn it is: test_turns.c. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,30 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/job/queue.h"
-
-static struct job *make(const char *id)
-{
-    struct restoration *r;
-    struct job *job;
-    struct error err = ERROR_INIT;
-    struct body body = {.data = malloc(4), .size = 4};
-    assert_int_equal(restoration_create(&r, &err), OK);
-    assert_int_equal(job_create(&job, id, &r, &body, NULL, NULL, &err), OK);
-    assert_null(r);
-    assert_null(body.data);
-    job->devices = 1;
-    return job;
-}
-
-/* As a carrier does that has read the picture. */
-static void carry(struct queue *queue, struct job *want)
-{
-    struct job *job = queue_carry(queue);
-    assert_ptr_equal(job, want);
-    queue_ready(queue, job);
-    job_release(&job);
-}
+#include "tests/common/queued.h"
 
 static void test_order_and_limit(void **state)
 {
@@ -40,7 +17,7 @@ static void test_order_and_limit(void **state)
     struct queue *queue;
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 2, 9, &err), OK);
-    struct job *a = make("a"), *b = make("b"), *c = make("c");
+    struct job *a = queued_make("a"), *b = queued_make("b"), *c = queued_make("c");
     assert_int_equal(queue_push(queue, a, &err), OK);
     assert_int_equal(queue_push(queue, b, &err), OK);
     assert_int_equal(queue_push(queue, c, &err), ERROR_BUSY);
@@ -53,7 +30,7 @@ static void test_order_and_limit(void **state)
     assert_true(queue_remove(queue, c));
     job_release(&kept);
     c->accepted = false;
-    carry(queue, a);
+    queued_carry(queue, a);
     struct job *got = queue_pop(queue, 0, true, -1);
     assert_ptr_equal(got, a);
     job_release(&got);
@@ -93,59 +70,6 @@ static void test_order_and_limit(void **state)
     queue_destroy(&queue);
 }
 
-/* One more job of that client; NULL: it is refused, as queue_full has said. */
-static struct job *push_client(struct queue *queue, const char *client)
-{
-    struct error err = ERROR_INIT;
-    struct job *job = make("j");
-    snprintf(job->client, sizeof job->client, "%s", client);
-    const bool full = queue_full(queue, client);
-    const enum error_code code = queue_push(queue, job, &err);
-    assert_int_equal(code, full ? ERROR_BUSY : OK);
-    if (code)
-        job_release(&job);
-    return job;
-}
-
-/* Who fills all places does not keep others out: each gets an eighth, until there are twice as many jobs. */
-static void test_share(void **state)
-{
-    (void)state;
-    static const struct {
-        size_t capacity, share;
-    } cases[] = {{1, 1}, {16, 2}, {64, 8}};
-    for (size_t i = 0; i < 3; i++) {
-        struct queue *queue;
-        struct error err = ERROR_INIT;
-        struct job *jobs[128], *more;
-        const size_t capacity = cases[i].capacity, share = cases[i].share;
-        size_t count = 0;
-        assert_int_equal(queue_create(&queue, capacity, 1, &err), OK);
-        while ((more = push_client(queue, "greedy")))
-            jobs[count++] = more;
-        assert_int_equal(count, capacity);
-        for (int other = 0; count < 2 * capacity; other++) {
-            char client[32];
-            snprintf(client, sizeof client, "other %d", other);
-            const size_t before = count;
-            while (count < 2 * capacity && (more = push_client(queue, client)))
-                jobs[count++] = more;
-            assert_int_equal(count - before, share);
-            assert_null(push_client(queue, client));
-        }
-        assert_null(push_client(queue, "late"));
-        assert_null(push_client(queue, "greedy"));
-        while (count-- > 0) {
-            struct job *job = jobs[count];
-            assert_true(queue_remove(queue, job));
-            job_release(&job);
-            job_release(&jobs[count]);
-            assert_int_equal(queue_full(queue, "greedy"), count >= capacity); /* or an eighth of it, but it has more */
-        }
-        queue_destroy(&queue);
-    }
-}
-
 static void test_timeout(void **state)
 {
     (void)state;
@@ -158,25 +82,6 @@ static void test_timeout(void **state)
     queue_destroy(&queue);
 }
 
-static struct job *push(struct queue *queue, const char *id, uint32_t devices)
-{
-    struct error err = ERROR_INIT;
-    struct job *job = make(id);
-    job->devices = devices;
-    assert_int_equal(queue_push(queue, job, &err), OK);
-    carry(queue, job);
-    return job;
-}
-
-/* Takes a job for a worker of the device, which is to be this one, or NULL for none. */
-static void expect(struct queue *queue, int device, bool up, struct job *want)
-{
-    struct job *got = queue_pop(queue, device, up, 0);
-    assert_ptr_equal(got, want);
-    job_release(&got);
-    job_release(&want);
-}
-
 /* Every device takes the oldest job that it may run. */
 static void test_devices(void **state)
 {
@@ -184,13 +89,15 @@ static void test_devices(void **state)
     struct queue *queue;
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
-    struct job *named = push(queue, "named", 1u << 1), *any = push(queue, "any", 1u << 0 | 1u << 1);
-    struct job *last = push(queue, "last", 1u << 31), *other = push(queue, "other", 1u << 0 | 1u << 1);
-    expect(queue, 2, true, NULL);
-    expect(queue, 0, true, any); /* not the oldest, which names device 1 */
-    expect(queue, 1, true, named);
-    expect(queue, 31, true, last);
-    expect(queue, 1, true, other);
+    struct job *named = queued_push_read(queue, "named", 1u << 1),
+               *any = queued_push_read(queue, "any", 1u << 0 | 1u << 1);
+    struct job *last = queued_push_read(queue, "last", 1u << 31),
+               *other = queued_push_read(queue, "other", 1u << 0 | 1u << 1);
+    queued_expect(queue, 2, true, NULL);
+    queued_expect(queue, 0, true, any); /* not the oldest, which names device 1 */
+    queued_expect(queue, 1, true, named);
+    queued_expect(queue, 31, true, last);
+    queued_expect(queue, 1, true, other);
     assert_int_equal(queue_depth(queue), 0);
     queue_destroy(&queue);
 }
@@ -203,35 +110,35 @@ static void test_preference(void **state)
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
     const uint32_t both = 1u << 0 | 1u << 1;
-    struct job *first = push(queue, "first", both), *second = push(queue, "second", both);
-    struct job *third = push(queue, "third", both), *named = push(queue, "named", 1u << 1);
+    struct job *first = queued_push_read(queue, "first", both), *second = queued_push_read(queue, "second", both);
+    struct job *third = queued_push_read(queue, "third", both), *named = queued_push_read(queue, "named", 1u << 1);
     queue_idle(queue, 0);
     queue_idle(queue, 1);
-    expect(queue, 1, true, named); /* device 0 may not run it; the rest is left to that */
+    queued_expect(queue, 1, true, named); /* device 0 may not run it; the rest is left to that */
     queue_idle(queue, 1);
-    expect(queue, 1, true, NULL);
-    expect(queue, 0, true, first);
-    expect(queue, 1, true, second); /* device 0 is at work */
+    queued_expect(queue, 1, true, NULL);
+    queued_expect(queue, 0, true, first);
+    queued_expect(queue, 1, true, second); /* device 0 is at work */
     queue_idle(queue, 0);
     queue_idle(queue, 0); /* two workers */
     queue_idle(queue, 1);
-    expect(queue, 1, true, NULL);
-    expect(queue, 0, true, third);
-    struct job *fourth = push(queue, "fourth", both);
-    expect(queue, 1, true, NULL); /* its other one is still there */
-    expect(queue, 0, true, fourth);
-    struct job *fifth = push(queue, "fifth", both);
-    expect(queue, 1, true, fifth);
+    queued_expect(queue, 1, true, NULL);
+    queued_expect(queue, 0, true, third);
+    struct job *fourth = queued_push_read(queue, "fourth", both);
+    queued_expect(queue, 1, true, NULL); /* its other one is still there */
+    queued_expect(queue, 0, true, fourth);
+    struct job *fifth = queued_push_read(queue, "fifth", both);
+    queued_expect(queue, 1, true, fifth);
     /* ahead of its turn a job is only taken where nobody is idle who may run it */
-    struct job *sixth = push(queue, "sixth", both), *seventh = push(queue, "seventh", 1u << 1);
+    struct job *sixth = queued_push_read(queue, "sixth", both), *seventh = queued_push_read(queue, "seventh", 1u << 1);
     queue_idle(queue, 0);
     struct job *got = queue_pop_ahead(queue, 1);
     assert_ptr_equal(got, seventh);
     assert_null(queue_pop_ahead(queue, 0));
-    expect(queue, 0, true, sixth);
+    queued_expect(queue, 0, true, sixth);
     job_release(&got);
     job_release(&seventh);
-    struct job *eighth = push(queue, "eighth", both);
+    struct job *eighth = queued_push_read(queue, "eighth", both);
     got = queue_pop_ahead(queue, 0);
     assert_ptr_equal(got, eighth);
     assert_null(queue_pop_ahead(queue, 0));
@@ -265,9 +172,9 @@ static void test_preference_wakes(void **state)
     assert_int_equal(queue_create(&sleeper.queue, 8, 9, &err), OK);
     queue_idle(sleeper.queue, 0);
     assert_int_equal(pthread_create(&sleeper.thread, NULL, sleep_for_one, &sleeper), 0);
-    struct job *best = push(sleeper.queue, "best", 3), *left = push(sleeper.queue, "left", 3);
+    struct job *best = queued_push_read(sleeper.queue, "best", 3), *left = queued_push_read(sleeper.queue, "left", 3);
     nanosleep(&pause, NULL); /* it has seen both, and sleeps again */
-    expect(sleeper.queue, 0, true, best);
+    queued_expect(sleeper.queue, 0, true, best);
     const int64_t began = job_now();
     pthread_join(sleeper.thread, NULL);
     assert_true(job_now() - began < INT64_C(10000000000));
@@ -284,24 +191,16 @@ static void test_down(void **state)
     struct queue *queue;
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
-    struct job *any = push(queue, "any", 1u << 0 | 1u << 1), *named = push(queue, "named", 1u << 1);
+    struct job *any = queued_push_read(queue, "any", 1u << 0 | 1u << 1),
+               *named = queued_push_read(queue, "named", 1u << 1);
     queue_worker(queue, 0, true);
     queue_worker(queue, 0, true);
     queue_worker(queue, 0, false); /* of its two workers one still is up */
-    expect(queue, 1, false, named);
-    expect(queue, 1, false, NULL);
+    queued_expect(queue, 1, false, named);
+    queued_expect(queue, 1, false, NULL);
     queue_worker(queue, 0, false);
-    expect(queue, 1, false, any);
+    queued_expect(queue, 1, false, any);
     queue_destroy(&queue);
-}
-
-static struct job *push_raw(struct queue *queue, const char *id, uint32_t devices)
-{
-    struct error err = ERROR_INIT;
-    struct job *job = make(id);
-    job->devices = devices;
-    assert_int_equal(queue_push(queue, job, &err), OK);
-    return job;
 }
 
 /* Jobs are read in their order, so many ahead of each device, which one device's jobs cannot use up for another's; and
@@ -312,21 +211,21 @@ static void test_ahead(void **state)
     struct queue *queue;
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 8, 1, &err), OK);
-    struct job *first = push_raw(queue, "first", 1u << 0), *second = push_raw(queue, "second", 1u << 0);
-    struct job *both = push_raw(queue, "both", 1u << 0 | 1u << 1), *other = push_raw(queue, "other", 1u << 2);
+    struct job *first = queued_push(queue, "first", 1u << 0), *second = queued_push(queue, "second", 1u << 0);
+    struct job *both = queued_push(queue, "both", 1u << 0 | 1u << 1), *other = queued_push(queue, "other", 1u << 2);
     struct job *got = queue_carry(queue);
     assert_ptr_equal(got, first);
     assert_null(queue_pop(queue, 0, true, 0)); /* it is just being read */
-    carry(queue, both); /* not the second: one is ahead of device 0; of 0 and 1 there may be two */
-    carry(queue, other);
-    expect(queue, 0, true, both); /* though a younger one */
+    queued_carry(queue, both); /* not the second: one is ahead of device 0; of 0 and 1 there may be two */
+    queued_carry(queue, other);
+    queued_expect(queue, 0, true, both); /* though a younger one */
     queue_ready(queue, got);
     job_release(&got);
-    expect(queue, 0, true, first);
-    carry(queue, second);
+    queued_expect(queue, 0, true, first);
+    queued_carry(queue, second);
     assert_int_equal(queue_depth(queue), 2);
-    expect(queue, 0, true, second);
-    expect(queue, 2, true, other);
+    queued_expect(queue, 0, true, second);
+    queued_expect(queue, 2, true, other);
     queue_destroy(&queue);
 }
 
@@ -337,7 +236,7 @@ static void test_carried(void **state)
     struct queue *queue;
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 8, 2, &err), OK);
-    struct job *broken = push_raw(queue, "broken", 1), *second = push_raw(queue, "second", 1),
+    struct job *broken = queued_push(queue, "broken", 1), *second = queued_push(queue, "second", 1),
                *got = queue_carry(queue);
     assert_ptr_equal(got, broken);
     assert_false(queue_remove(queue, broken));
@@ -353,7 +252,7 @@ static void test_carried(void **state)
     job_release(&broken);
     job_release(&second);
 
-    struct job *ready = push(queue, "ready", 1), *held = ready;
+    struct job *ready = queued_push_read(queue, "ready", 1), *held = ready;
     assert_true(queue_remove(queue, ready));
     assert_true(ready->ready); /* so that who took it out tells the carrier */
     job_release(&held);
@@ -371,18 +270,18 @@ static void test_places(void **state)
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 1, 2, &err), OK);
     queue_idle(queue, 1);
-    struct job *first = push_raw(queue, "first", 1u << 1);
+    struct job *first = queued_push(queue, "first", 1u << 1);
     assert_int_equal(queue_depth(queue), 0);
-    struct job *second = push_raw(queue, "second", 1u << 1), *third = make("third");
+    struct job *second = queued_push(queue, "second", 1u << 1), *third = queued_make("third");
     assert_int_equal(queue_depth(queue), 1);
     third->devices = 1u << 1;
     assert_int_equal(queue_push(queue, third, &err), ERROR_BUSY);
-    carry(queue, first);
-    carry(queue, second);
+    queued_carry(queue, first);
+    queued_carry(queue, second);
     assert_int_equal(queue_depth(queue), 1);
-    expect(queue, 1, true, first);
+    queued_expect(queue, 1, true, first);
     assert_int_equal(queue_depth(queue), 1); /* the worker is idle no longer */
-    expect(queue, 1, true, second);
+    queued_expect(queue, 1, true, second);
     error_clear(&err);
     assert_int_equal(queue_push(queue, third, &err), OK);
     assert_int_equal(queue_depth(queue), 1);
@@ -402,163 +301,25 @@ static void test_return(void **state)
     assert_int_equal(queue_create(&queue, 3, 9, &err), OK);
     struct job *jobs[4];
     for (int i = 0; i < 3; i++)
-        jobs[i] = push(queue, "job", 1);
+        jobs[i] = queued_push_read(queue, "job", 1);
     struct job *taken = queue_pop(queue, 0, true, -1), *second = queue_pop(queue, 0, true, -1);
-    jobs[3] = push(queue, "young", 1);
+    jobs[3] = queued_push_read(queue, "young", 1);
     queue_close(queue);
     queue_return(queue, second);
     taken->devices = 1u << 1;
     queue_return(queue, taken);
     assert_int_equal(queue_depth(queue), 4);
-    expect(queue, 0, true, jobs[1]);
-    expect(queue, 1, true, jobs[0]);
-    expect(queue, 0, true, jobs[2]);
-    expect(queue, 0, true, jobs[3]);
-    queue_destroy(&queue);
-}
-
-/* Pushes a job of this client, whose picture is read at once. */
-static struct job *push_of(struct queue *queue, const char *client, bool low)
-{
-    struct error err = ERROR_INIT;
-    struct job *job = make(client), *got;
-    snprintf(job->client, sizeof job->client, "%s", client);
-    job->low = low;
-    job->estimate.device_seconds = 1;
-    assert_int_equal(queue_push(queue, job, &err), OK);
-    got = queue_carry(queue);
-    assert_ptr_equal(got, job);
-    queue_ready(queue, got);
-    job_release(&got);
-    return job;
-}
-
-/* The letters of the jobs in the order in which a worker gets them. */
-static void expect_order(struct queue *queue, const char *want)
-{
-    char got[64] = "";
-    struct job *job;
-    while (strlen(got) + 1 < sizeof got && (job = queue_pop(queue, 0, true, 0))) {
-        strcat(got, job->id);
-        job_release(&job);
-    }
-    assert_string_equal(got, want);
-}
-
-/* Clients take turns, whoever has sent more or came first; each one's jobs keep their order. */
-static void test_turns(void **state)
-{
-    (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    struct job *jobs[16];
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
-    for (int i = 0; i < 5; i++)
-        jobs[n++] = push_of(queue, "a", false);
-    struct job *got = queue_pop(queue, 0, true, 0);
-    assert_ptr_equal(got, jobs[0]);
-    job_release(&got);
-    jobs[n++] = push_of(queue, "b", false); /* behind one of a, which was there before */
-    jobs[n++] = push_of(queue, "b", false);
-    jobs[n++] = push_of(queue, "c", false);
-    jobs[n++] = push_of(queue, "a", false);
-    got = queue_pop(queue, 0, true, 0);
-    assert_ptr_equal(got, jobs[1]);
-    queue_return(queue, got); /* it keeps its place */
-    expect_order(queue, "abcabaaa");
-    /* what was served long ago gives nobody an advantage */
-    jobs[n++] = push_of(queue, "a", false);
-    jobs[n++] = push_of(queue, "d", false);
-    expect_order(queue, "ad");
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
-}
-
-/* Low ones wait for all others, and take turns among themselves. */
-static void test_low(void **state)
-{
-    (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    struct job *jobs[16];
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
-    for (int i = 0; i < 3; i++)
-        jobs[n++] = push_of(queue, "a", true);
-    jobs[n++] = push_of(queue, "b", true);
-    jobs[n++] = push_of(queue, "C", false);
-    jobs[n++] = push_of(queue, "C", false);
-    jobs[n++] = push_of(queue, "A", false);
-    expect_order(queue, "CACabaa");
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
-}
-
-/* How much goes before a job, which is what a client is told to wait. */
-static void test_ahead_of(void **state)
-{
-    (void)state;
-    struct queue *queue;
-    struct queue_ahead ahead;
-    struct error err = ERROR_INIT;
-    struct job *jobs[8], *other = make("other");
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
-    for (int i = 0; i < 3; i++)
-        jobs[n++] = push_of(queue, "a", false);
-    jobs[n++] = push_of(queue, "b", false);
-    jobs[n++] = push_of(queue, "b", true);
-    const struct {
-        const char *client;
-        bool low;
-        size_t jobs;
-    } wants[] = {{"a", false, 4}, {"b", false, 3}, {"c", false, 2}, {"b", true, 5}, {"c", true, 5}, {NULL, false, 5}};
-    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
-        queue_ahead_of_new(queue, 1, wants[i].client, wants[i].low, &ahead);
-        assert_int_equal(ahead.jobs, wants[i].jobs);
-        assert_true(ahead.seconds == (double)wants[i].jobs);
-        queue_ahead_of_new(queue, 2, wants[i].client, wants[i].low, &ahead); /* on another device none of it */
-        assert_true(ahead.seconds == 0);
-    }
-    static const size_t places[] = {0, 2, 3, 1, 4};
-    for (int i = 0; i < n; i++) {
-        assert_true(queue_ahead_of(queue, jobs[i], &ahead));
-        assert_int_equal(ahead.jobs, places[i]);
-        assert_true(ahead.seconds == (double)places[i]);
-    }
-    assert_false(queue_ahead_of(queue, other, &ahead));
-    expect_order(queue, "abaab");
-    job_release(&other);
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
-}
-
-/* The oldest are found wherever they stand. */
-static void test_older_behind_younger(void **state)
-{
-    (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 8, 8, &err), OK);
-    struct job *low = push_of(queue, "a", true), *young = push_of(queue, "b", false);
-    young->created_ns = low->created_ns + 10;
-    struct job *old = queue_take_older(queue, low->created_ns + 5);
-    assert_ptr_equal(old, low);
-    assert_null(queue_take_older(queue, low->created_ns + 5));
-    expect(queue, 0, true, young);
-    job_release(&old);
-    job_release(&low);
+    queued_expect(queue, 0, true, jobs[1]);
+    queued_expect(queue, 1, true, jobs[0]);
+    queued_expect(queue, 0, true, jobs[2]);
+    queued_expect(queue, 0, true, jobs[3]);
     queue_destroy(&queue);
 }
 
 static void test_stop(void **state)
 {
     (void)state;
-    struct job *job = make("a");
+    struct job *job = queued_make("a");
     job_stop(job, ERROR_TIMEOUT);
     job_stop(job, ERROR_CANCELLED);
     assert_int_equal(atomic_load(&job->stop), ERROR_TIMEOUT); /* the first reason stays */
@@ -592,7 +353,7 @@ static void *read_ahead(void *queue)
 static void *produce(void *queue)
 {
     for (int i = 0; i < JOBS; i++) {
-        struct job *job = make("x");
+        struct job *job = queued_make("x");
         while (queue_push(queue, job, NULL))
             sched_yield();
         if (i % 7 == 0 && queue_remove(queue, job)) {
@@ -646,15 +407,19 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_limit), cmocka_unit_test(test_share),
-        cmocka_unit_test(test_timeout),         cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_preference),      cmocka_unit_test(test_preference_wakes),
-        cmocka_unit_test(test_devices),         cmocka_unit_test(test_down),
-        cmocka_unit_test(test_ahead),           cmocka_unit_test(test_carried),
-        cmocka_unit_test(test_places),          cmocka_unit_test(test_return),
-        cmocka_unit_test(test_turns),           cmocka_unit_test(test_low),
-        cmocka_unit_test(test_ahead_of),        cmocka_unit_test(test_older_behind_younger),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_order_and_limit),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_preference),
+        cmocka_unit_test(test_preference_wakes),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_down),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_carried),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_return),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
