@@ -62,6 +62,25 @@ void picture_matrix(const json_t *meta, const char *key, size_t index, double ma
     }
 }
 
+struct image *picture_waves(int width, int height, int channels, int bits)
+{
+    struct image *image;
+    struct error err = ERROR_INIT;
+    if (image_create(&image, width, height, channels, bits, false, &err))
+        fail_msg("%s", err.text);
+    const size_t n = (size_t)width * (size_t)height * (size_t)channels;
+    for (size_t i = 0; i < n; i++) {
+        const double x = (double)(i / (size_t)channels % (size_t)width),
+                     y = (double)(i / (size_t)channels / (size_t)width);
+        const double v = 0.5 + 0.3 * sin(x / 23 + (double)(i % (size_t)channels)) * cos(y / 31);
+        if (bits == 16)
+            ((uint16_t *)image->pixels)[i] = (uint16_t)(v * 65535);
+        else
+            ((uint8_t *)image->pixels)[i] = (uint8_t)(v * 255);
+    }
+    return image;
+}
+
 unsigned picture_random(unsigned *state)
 {
     *state = *state * 1103515245u + 12345u;

@@ -22,6 +22,9 @@ void picture_matrix(const json_t *meta, const char *key, size_t index, double ma
 /* Smooth waves and some noise, the same each time. */
 void picture_fill(struct view_u8 view, unsigned seed);
 
+/* Smooth waves in gray or RGB, of 8 or 16 bits. */
+struct image *picture_waves(int width, int height, int channels, int bits);
+
 /* The next number of a small generator, 0..32767. */
 unsigned picture_random(unsigned *state);
 

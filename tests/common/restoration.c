@@ -8,7 +8,25 @@
 
 #include <cmocka.h>
 
+#include "runtime/base/log.h"
 #include "tests/common/shared.h"
+
+void restoration_open_worker(struct worker_context *worker, const char *device, struct model_store *store)
+{
+    struct error err = ERROR_INIT;
+    log_set_level(LOG_ERROR);
+    *worker = (struct worker_context){.store = store};
+    if (device_open(&worker->device, device, NULL, &err) ||
+        model_set_create(&worker->models, worker->store, worker->device, &err))
+        fail_msg("%s", err.text);
+}
+
+void restoration_close_worker(struct worker_context *worker)
+{
+    model_set_destroy(&worker->models);
+    model_store_destroy(&worker->store);
+    device_close(&worker->device);
+}
 
 struct restoration *restoration_of(struct file *input, const char *picture, const char *const *options)
 {

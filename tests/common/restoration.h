@@ -6,6 +6,10 @@
 #include "runtime/base/file.h"
 #include "server/pipeline/pipeline.h"
 
+/* A worker of tests: the device and these models, which are the worker's now. */
+void restoration_open_worker(struct worker_context *worker, const char *device, struct model_store *store);
+void restoration_close_worker(struct worker_context *worker);
+
 /* A restoration of the fixture picture with these options (name, value, ..., NULL). The file is mapped into input until
  * the next call, or file_unmap; what was mapped there before is let go. */
 struct restoration *restoration_of(struct file *input, const char *picture, const char *const *options);

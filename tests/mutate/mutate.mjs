@@ -32,9 +32,9 @@ const SLOW = 20; // seconds of a processor
 // Tests of a folder beside those that include the file's own header; api/ is node's. Quick and likely ones first.
 const near = [
   ['server/image/', 'unit/test_image unit/test_codec unit/test_codec_damage unit/test_codec_other unit/test_codec_formats unit/test_lab unit/test_codec_jpeg unit/test_jpeg_encode unit/test_hostile_pictures unit/test_restoration api/pictures unit/test_alloc golden/test_pipeline'],
-  ['server/pipeline/', 'unit/test_options unit/test_tile_memory unit/test_model_store unit/test_restoration unit/test_crowd api/options api/pictures api/starter api/estimate unit/test_alloc unit/test_fault unit/test_overlap golden/test_pipeline'],
+  ['server/pipeline/', 'unit/test_options unit/test_tile_memory unit/test_model_store unit/test_model_conf unit/test_repair unit/test_repair_fill unit/test_restoration unit/test_crowd api/options api/pictures api/starter api/estimate unit/test_alloc unit/test_fault unit/test_overlap golden/test_pipeline'],
   ['server/job/', 'unit/test_queue unit/test_turns unit/test_devices unit/test_estimate unit/test_worker_pool unit/test_worker_jobs api/estimate api/queue api/devices api/faults api/jobs api/spool'],
-  ['server/http/', 'unit/test_upload unit/test_site api/framing api/answers api/info api/jobs api/options api/site api/estimate api/openapi api/wire api/attack api/pictures api/queue api/signals'],
+  ['server/http/', 'unit/test_upload unit/test_header unit/test_site api/framing api/answers api/info api/jobs api/options api/site api/estimate api/openapi api/wire api/attack api/pictures api/queue api/signals'],
   ['server/cli/cli_healthcheck', 'api/cli api/tls'],
   ['server/cli/', 'unit/test_cli_progress unit/test_doctor api/cli api/doctor api/models api/bench api/info'],
   ['server/store/', 'unit/test_store unit/test_spool unit/test_events api/jobs api/spool'],

@@ -11,11 +11,11 @@
 #include <cmocka.h>
 
 #include "runtime/base/file.h"
-#include "runtime/base/log.h"
 #include "server/image/codec.h"
 #include "server/pipeline/pipeline.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
+#include "tests/common/restoration.h"
 #include "tests/common/shared.h"
 
 enum { LEFT = 90, TOP = 40, WIDTH = 488, HEIGHT = 336, SEEDS = 4, FACES = 2 };
@@ -26,25 +26,16 @@ static double last_share; /* of the picture that find_faces repaired */
 static int open_worker(void **state)
 {
     (void)state;
-    struct error err = ERROR_INIT;
-    log_set_level(LOG_ERROR);
-    if (access("models/starter/starter_damage.safetensors", R_OK))
-        return 0;
-    worker.store = models_of("models/starter", NULL);
-    if (device_open(&worker.device, "cpu", NULL, &err) ||
-        model_set_create(&worker.models, worker.store, worker.device, &err))
-        fail_msg("%s", err.text);
+    if (!access("models/starter/starter_damage.safetensors", R_OK))
+        restoration_open_worker(&worker, "cpu", models_of("models/starter", NULL));
     return 0;
 }
 
 static int close_worker(void **state)
 {
     (void)state;
-    if (!worker.store)
-        return 0;
-    model_set_destroy(&worker.models);
-    model_store_destroy(&worker.store);
-    device_close(&worker.device);
+    if (worker.store)
+        restoration_close_worker(&worker);
     return 0;
 }
 

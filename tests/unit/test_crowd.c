@@ -10,12 +10,12 @@
 
 #include "runtime/backend/fault.h"
 #include "runtime/base/file.h"
-#include "runtime/base/log.h"
 #include "runtime/models/retinaface_decode.h"
 #include "server/image/codec.h"
 #include "server/pipeline/step.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
+#include "tests/common/restoration.h"
 #include "tests/common/shared.h"
 
 #define COLUMNS 7
@@ -61,12 +61,9 @@ static int open_worker(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    log_set_level(LOG_ERROR);
-    worker.store = models_of_fixtures();
-    if (fault_set("nan@run:1000000", &err) || /* so that the device has the layer of faults */
-        device_open(&worker.device, "cpu", NULL, &err) ||
-        model_set_create(&worker.models, worker.store, worker.device, &err))
+    if (fault_set("nan@run:1000000", &err)) /* so that the device has the layer of faults */
         fail_msg("%s", err.text);
+    restoration_open_worker(&worker, "cpu", models_of_fixtures());
     make_crowd();
     return 0;
 }
@@ -76,9 +73,7 @@ static int close_worker(void **state)
     (void)state;
     free(crowd.bytes);
     free(doubled.bytes);
-    model_set_destroy(&worker.models);
-    model_store_destroy(&worker.store);
-    device_close(&worker.device);
+    restoration_close_worker(&worker);
     return 0;
 }
 

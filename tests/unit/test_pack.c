@@ -18,6 +18,7 @@
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "tests/common/net.h"
+#include "tests/common/packing.h"
 
 static struct vk_device *open_device(void)
 {
@@ -28,136 +29,6 @@ static void close_device(struct vk_device *device)
 {
     struct device *base = &device->base;
     device_close(&base);
-}
-
-/* --- what it should be ---------------------------------------------------------------------------------------------
- */
-
-/* To the nearest, ties to even; what is beyond the range becomes the largest number. */
-static uint16_t half_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    const float size = fabsf(value);
-    if (!(size < 65504.0f))
-        return sign | 0x7bff;
-    if (size < 0x1p-14f)
-        return (uint16_t)(sign | (uint16_t)lrintf(size * 0x1p24f));
-    bits = (bits & 0x7fffffff) - (112u << 23);
-    return (uint16_t)(sign | (bits + 0xfff + (bits >> 13 & 1)) >> 13);
-}
-
-/* What a half number of a split weight stands for. */
-static double split_value(uint16_t bits)
-{
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : fraction * 0x1p-24;
-    return (bits & 0x8000 ? -size : size) / SPLIT_WEIGHT;
-}
-
-/* Of the two numbers in fp16 that a weight is split into, the first one or what it leaves: each to the nearest, and no
- * number where the weight is too large. */
-static uint16_t split_of(float value, bool left)
-{
-    const float scaled = value * SPLIT_WEIGHT;
-    if (!(fabsf(scaled) < 65504.0f))
-        return 0x7e00;
-    const uint16_t first = half_of(scaled);
-    return left ? half_of(scaled - (float)(split_value(first) * SPLIT_WEIGHT)) : first;
-}
-
-struct expected {
-    const struct vk_pack_key *key;
-    const float *values;
-    uint32_t *in, *out; /* lanes, and none in the 32 after them */
-    uint8_t *bytes;
-    size_t size;
-    bool left; /* of a matrix in fp32 */
-};
-
-/* The next value of the packing: that of the lanes and the tap, 0 in padding. */
-static void put(struct expected *e, size_t in_lane, size_t tap, size_t out_lane)
-{
-    const struct vk_pack_key *key = e->key;
-    const size_t taps = (size_t)key->taps;
-    const bool inputs =
-        key->kind == PACK_CONV || key->kind == PACK_MATRIX || key->kind == PACK_DIRECT || key->kind == PACK_LINEAR;
-    const uint32_t channel = inputs ? e->in[in_lane] : 0, row = e->out[out_lane];
-    const bool real = channel != VK_PACK_NO_CHANNEL && row != VK_PACK_NO_CHANNEL;
-    const size_t length = taps * (inputs ? (size_t)key->in.channels : 1);
-    const float value = real ? e->values[row * length + channel * taps + tap] : 0;
-    const bool split = key->kind == PACK_MATRIX && !key->fp16, halves = key->fp16 || split;
-    const uint16_t half = split ? split_of(value, e->left) : half_of(value);
-    const size_t size = halves ? sizeof half : sizeof value;
-    memcpy(e->bytes + e->size, halves ? (const void *)&half : (const void *)&value, size);
-    e->size += size;
-}
-
-static void expect(struct expected *e, const struct vk_device *device)
-{
-    const uint8_t *order = device->matrix_order;
-    const struct vk_pack_key *key = e->key;
-    const size_t in = (size_t)key->in.blocks, out = (size_t)key->out.blocks, taps = (size_t)key->taps;
-    const size_t group = key->kind == PACK_TENSOR ? (size_t)1 << key->out.group_log : 1;
-    if (key->kind == PACK_MATRIX) {
-        const size_t kernel = (size_t)lround(sqrt((double)taps)),
-                     together = (size_t)vk_matrix_unit(key->out.blocks) / 4, parts = key->fp16 ? 1 : 2;
-        for (size_t unit = 0; unit < out; unit += together)
-            for (size_t ib = 0; ib < in; ib += 4)
-                for (size_t column = 0; column < taps; column++)
-                    for (size_t n = 0; n < 64 * together * parts; n++) {
-                        const size_t i = n / (256 * parts) * 256 + n % 256;
-                        const int at = order[i % 256], first = (int)(unit * 4 + i / 256 * 16);
-                        e->left = n / 256 % parts != 0;
-                        put(e, ib * 4 + (size_t)at / 16, column % kernel * kernel + column / kernel,
-                            (size_t)vk_matrix_channel(device, key->out.blocks, first, at % 16));
-                    }
-    } else if (key->kind == PACK_DIRECT) {
-        const size_t kernel = (size_t)lround(sqrt((double)taps)), groups = (kernel + 3) / 4,
-                     together = (size_t)vk_matrix_unit(key->out.blocks) / 4;
-        const bool picture = in == 1 && taps > 1; /* 4 taps side by side are the rows of a matrix, else 16 channels */
-        const size_t steps = picture ? kernel * groups : (in + 3) / 4 * taps;
-        for (size_t unit = 0; unit < out; unit += together)
-            for (size_t step = 0; step < steps; step++)
-                for (size_t i = 0; i < 64 * together; i++) {
-                    const size_t at = order[i % 256], lane = device->matrix_row[at / 16], column = step % taps;
-                    const size_t kx = step % groups * 4 + lane / 4;
-                    const size_t row = (size_t)vk_matrix_channel(device, key->out.blocks,
-                                                                 (int)(unit * 4 + i / 256 * 16), (int)at % 16);
-                    if (picture)
-                        put(e, kx < kernel ? lane % 4 : in * 4, step / groups * kernel + kx, row);
-                    else
-                        put(e, step / taps * 16 + lane, column % kernel * kernel + column / kernel, row);
-                }
-    } else if (key->kind == PACK_CONV) {
-        for (size_t ob = 0; ob < out; ob += 4)
-            for (size_t ib = 0; ib < in; ib++)
-                for (size_t tap = 0; tap < taps; tap++)
-                    for (size_t i = 0; i < 64; i++)
-                        put(e, ib * 4 + i / 16, tap, ob * 4 + i % 16);
-    } else if (key->kind == PACK_LINEAR) {
-        for (size_t ob = 0; ob < out; ob++)
-            for (size_t ib = 0; ib < in; ib++)
-                for (size_t tap = 0; tap < taps; tap++)
-                    for (size_t i = 0; i < 16; i++)
-                        put(e, ib * 4 + i / 4, tap, ob * 4 + i % 4);
-    } else {
-        for (size_t ob = 0; ob < out; ob += group)
-            for (size_t tap = 0; tap < taps; tap++)
-                for (size_t i = 0; i < group * 4; i++)
-                    put(e, 0, tap, ob * 4 + i);
-    }
-}
-
-static uint32_t *lanes_of(const struct vk_layout *layout)
-{
-    uint32_t *lanes = malloc(((size_t)layout->blocks * 4 + 32) * sizeof *lanes);
-    assert_non_null(lanes);
-    vk_pack_lanes(layout, lanes);
-    for (int i = 0; i < 32; i++)
-        lanes[layout->blocks * 4 + i] = VK_PACK_NO_CHANNEL;
-    return lanes;
 }
 
 /* --- what it is ----------------------------------------------------------------------------------------------------
@@ -184,7 +55,7 @@ static void check(struct vk_device *device, const struct vk_pack_key *key, const
 {
     struct error err = ERROR_INIT;
     struct vk_slice slice;
-    struct expected e = {.key = key, .in = lanes_of(&key->in), .out = lanes_of(&key->out)};
+    struct packing e = {.key = key, .in = packing_lanes(&key->in), .out = packing_lanes(&key->out)};
     float *values = malloc((key->param->count + 1) * sizeof *values);
     assert_non_null(values);
     param_read(key->param, values);
@@ -196,7 +67,7 @@ static void check(struct vk_device *device, const struct vk_pack_key *key, const
     e.bytes = malloc(slice.range);
     assert_true(got && e.bytes);
     read_back(device, &slice, got);
-    expect(&e, device);
+    packing_expect(&e, device);
     assert_int_equal(e.size, slice.range);
     for (size_t i = 0; i < e.size; i++)
         if (got[i] != e.bytes[i])
@@ -319,8 +190,10 @@ static void test_split(void **state)
         const float a = (float)(number(&seed, 0) > 0 ? 1 : -1) * (float)(seed >> 8) * 0x1p-24f;
         const float b = (float)(number(&seed, 0) > 0 ? 1 : -1) * (float)(seed >> 8) * 0x1p-30f;
         /* the input's split is the same with another factor, which is a power of two, too */
-        const double a1 = split_value(split_of(a, false)), a2 = split_value(split_of(a, true));
-        const double b1 = split_value(split_of(b, false)), b2 = split_value(split_of(b, true));
+        const double a1 = packing_split_value(packing_split(a, false)),
+                     a2 = packing_split_value(packing_split(a, true));
+        const double b1 = packing_split_value(packing_split(b, false)),
+                     b2 = packing_split_value(packing_split(b, true));
         exact += (double)a * b;
         size += fabs((double)a * b);
         three += a1 * b1 + a1 * b2 + a2 * b1;
@@ -433,7 +306,7 @@ static void check_winograd(bool fp16, size_t bytes)
     const size_t lanes = (size_t)key.in.blocks * 4, outs = ((size_t)key.out.blocks + 3) / 4 * 16;
     assert_int_equal(slice.range, outs * lanes * positions * (fp16 ? 2 : 4));
     uint8_t *got = malloc(slice.range);
-    uint32_t *in = lanes_of(&key.in), *out = lanes_of(&key.out);
+    uint32_t *in = packing_lanes(&key.in), *out = packing_lanes(&key.out);
     assert_non_null(got);
     read_back(device, &slice, got);
     for (size_t i = 0; i < outs * lanes * positions; i++) {
@@ -514,7 +387,7 @@ static void test_sources(void **state)
             const float value = number(&random, k);
             const double wide = (double)value;
             const uint16_t half =
-                (uint16_t)(k % 11 ? half_of(value) : random >> 16); /* infinities and NaN among them */
+                (uint16_t)(k % 11 ? packing_half(value) : random >> 16); /* infinities and NaN among them */
             const int8_t small = (int8_t)(random >> 24);
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "runtime/base/file.h"
-#include "runtime/base/log.h"
 #include "server/image/codec.h"
 #include "server/image/similarity.h"
 #include "server/pipeline/paste.h"
@@ -28,21 +27,14 @@ static struct file input;
 static int open_worker(void **state)
 {
     (void)state;
-    struct error err = ERROR_INIT;
-    log_set_level(LOG_ERROR);
-    worker.store = models_of_fixtures();
-    if (device_open(&worker.device, "reference", NULL, &err) ||
-        model_set_create(&worker.models, worker.store, worker.device, &err))
-        fail_msg("%s", err.text);
+    restoration_open_worker(&worker, "reference", models_of_fixtures());
     return 0;
 }
 
 static int close_worker(void **state)
 {
     (void)state;
-    model_set_destroy(&worker.models);
-    model_store_destroy(&worker.store);
-    device_close(&worker.device);
+    restoration_close_worker(&worker);
     return 0;
 }
 
