@@ -48,6 +48,20 @@ test('objects depend on the flags', () => {
   fs.rmSync(folder, { recursive: true });
 });
 
+test('what is deleted is made again, and then there is nothing left to do', () => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-again-'));
+  const object = path.join(folder, 'tests/bench/bench_http_bare.o');
+  const make = (...args) => spawnSync('make', ['-s', `BUILD=${folder}`, ...args, path.join(folder, 'bench_http_bare')], { cwd: root, encoding: 'utf8' }).status;
+  assert.equal(make(), 0);
+  assert.equal(make('--question'), 0);
+  fs.rmSync(object);
+  assert.equal(make('--question'), 1);
+  assert.equal(make(), 0);
+  assert.ok(fs.existsSync(object));
+  assert.equal(make('--question'), 0);
+  fs.rmSync(folder, { recursive: true });
+});
+
 test('nothing of the folder that it was built in is inside', () => {
   assert.ok(!fs.readFileSync(binary).includes(`${root}/`));
 });
