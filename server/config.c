@@ -36,56 +36,57 @@ struct config_key {
 };
 
 #define KEY(name, kind) #name, kind, offsetof(struct config, name), sizeof(((struct config *)0)->name)
+#define TEXT(name, initial) KEY(name, KIND_TEXT), initial, 0, 0
 #define SECONDS_MAX 86400
 
 static const struct config_key config_keys[] = {
     {KEY(listen, KIND_LISTEN), "127.0.0.1:8080", 0, 0, "address and port; port 0 takes any free one"},
-    {KEY(allowed_hosts, KIND_TEXT), "", 0, 0,
+    {TEXT(allowed_hosts, ""),
      "names, with commas between, under which the server may also be asked (Host): photos.example.com, "
      "*.example.com, or * for any; loopback's names always work, and with another listen address all names that no "
      "public DNS has"},
     {KEY(metrics_listen, KIND_LISTEN), "", 0, 0,
      "a second address and port with connections of its own, for /healthz, /readyz, /metrics and /v1/devices alone; "
      "empty: none"},
-    {KEY(trusted_proxies, KIND_TEXT), "", 0, 0,
+    {TEXT(trusted_proxies, ""),
      "addresses and ranges, with commas between, of reverse proxies whose X-Forwarded-For (else Forwarded) tells the "
      "log "
      "who the client is"},
-    {KEY(cors_origins, KIND_TEXT), "", 0, 0,
+    {TEXT(cors_origins, ""),
      "origins, with commas between, whose pages may use the server from a browser (CORS): https://photos.example.com"},
-    {KEY(compat, KIND_TEXT), "openai,a1111,cog", 0, 0,
+    {TEXT(compat, "openai,a1111,cog"),
      "clients of other programs that are answered in their own form, with commas between: openai (/v1/images/edits), "
      "a1111 (/sdapi/v1), cog (/predictions); none: no such paths"},
-    {KEY(webhook_origins, KIND_TEXT), "", 0, 0,
+    {TEXT(webhook_origins, ""),
      "origins, with commas between, to which cog's clients may have their predictions told (webhook): "
      "https://hooks.example.com; empty: none"},
-    {KEY(webhook_private, KIND_TEXT), "", 0, 0,
+    {TEXT(webhook_private, ""),
      "addresses and ranges, with commas between, that webhooks may go to although they are not public: 10.0.0.0/8"},
-    {KEY(fetch_origins, KIND_TEXT), "", 0, 0,
+    {TEXT(fetch_origins, ""),
      "origins, with commas between, from which cog's clients may have their pictures fetched (an http address as img): "
      "https://photos.example.com; empty: none is fetched"},
-    {KEY(fetch_private, KIND_TEXT), "", 0, 0,
+    {TEXT(fetch_private, ""),
      "addresses and ranges, with commas between, that pictures may be fetched from although they are not public: "
      "10.0.0.0/8"},
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
-    {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
+    {TEXT(auth_token_file, ""),
      "file of tokens, one of which every request must have then, except for the page, /openapi.json, /healthz, "
      "/readyz and cog's /health-check; empty: whoever reaches the server may use it"},
-    {KEY(tls_cert, KIND_TEXT), "", 0, 0,
+    {TEXT(tls_cert, ""),
      "file with the server's certificate and those that lead to its issuer (PEM): HTTPS instead of HTTP; empty: none"},
-    {KEY(tls_key, KIND_TEXT), "", 0, 0, "file with the certificate's private key (PEM, without a password)"},
+    {TEXT(tls_key, ""), "file with the certificate's private key (PEM, without a password)"},
     {KEY(sandbox, KIND_DIRECT), "auto", 0, 0,
      "auto, true or false: whether the server goes without what it does not need of the system, see docs/security.md; "
      "auto: where only the device cpu works"},
-    {KEY(models_dir, KIND_TEXT), "", 0, 0,
+    {TEXT(models_dir, ""),
      "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models; then "
      "always "
      "PREFIX/share/restored/models of the installed program and /usr/share/restored/models"},
     {KEY(starter_models, KIND_BOOLEAN), "true", 0, 0,
      "true: work with the program's own small models where no official one is found; false: refuse to run without "
      "official models"},
-    {KEY(device, KIND_TEXT), "auto", 0, 0,
+    {TEXT(device, "auto"),
      "what jobs run on that name no device: id, UUID or name of one, or several with commas between, the preferred one "
      "first; auto: every one of the best kind there is"},
     {KEY(precision, KIND_PRECISION), "auto", 0, 0, "auto, fp32 or fp16"},
@@ -121,24 +122,23 @@ static const struct config_key config_keys[] = {
      "a job at work on a device that makes no progress for this long is stopped; 0: never"},
     {KEY(drain_seconds, KIND_COUNT), "30", 0, SECONDS_MAX,
      "on SIGTERM running jobs may take this long, then they are cancelled"},
-    {KEY(default_version, KIND_TEXT), "", 0, 0, "face model; empty: the official default, 1.3"},
-    {KEY(default_bg_upsampler, KIND_TEXT), "", 0, 0, "background upsampler; empty: the official default, realesrgan"},
-    {KEY(default_detector, KIND_TEXT), "", 0, 0, "face detector; empty: the official default, resnet50"},
-    {KEY(default_parser, KIND_TEXT), "", 0, 0, "face parser; empty: the official default, parsing_parsenet"},
+    {TEXT(default_version, ""), "face model; empty: the official default, 1.3"},
+    {TEXT(default_bg_upsampler, ""), "background upsampler; empty: the official default, realesrgan"},
+    {TEXT(default_detector, ""), "face detector; empty: the official default, resnet50"},
+    {TEXT(default_parser, ""), "face parser; empty: the official default, parsing_parsenet"},
     {KEY(detect_max_side, KIND_COUNT), "2048", 0, 65535,
      "faces are looked for on a reduction to this longest side, px; 0: never reduced"},
     {KEY(max_faces, KIND_COUNT), "256", 1, 5000,
      "most faces of a picture that are restored, the largest and surest; the report says how many were left out"},
-    {KEY(cache_dir, KIND_TEXT), "", 0, 0,
-     "folder for compiled pipelines; empty: $XDG_CACHE_HOME/restored, else ~/.cache/restored"},
-    {KEY(state_dir, KIND_TEXT), "", 0, 0,
+    {TEXT(cache_dir, ""), "folder for compiled pipelines; empty: $XDG_CACHE_HOME/restored, else ~/.cache/restored"},
+    {TEXT(state_dir, ""),
      "folder for asynchronous jobs, their pictures, and bodies too large for memory; one server at a time; empty: "
      "$XDG_STATE_HOME/restored, else ~/.local/state/restored"},
-    {KEY(store, KIND_TEXT), "sqlite", 0, 0,
+    {TEXT(store, "sqlite"),
      "where asynchronous jobs are kept: sqlite, a file in state_dir, or postgresql://USER@HOST,HOST/DATABASE?sslmode="
      "verify-full, which several servers share (libpq's URI)"},
-    {KEY(store_password_file, KIND_TEXT), "", 0, 0, "file whose first line is the database's password; empty: none"},
-    {KEY(payload, KIND_TEXT), "auto", 0, 0,
+    {TEXT(store_password_file, ""), "file whose first line is the database's password; empty: none"},
+    {TEXT(payload, "auto"),
      "where the pictures of jobs are kept: spool, rows (of the database), s3://BUCKET/PREFIX, or a folder's path, "
      "which all servers see; auto: rows with postgresql://, else spool"},
     {KEY(share_pixels, KIND_PIXELS), "64MP", 0, UINT64_C(1) << 50,

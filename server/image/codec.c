@@ -16,12 +16,14 @@ static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png,  &
 #define CODEC_PASSED ((size_t)4 << 20) /* bytes of a file */
 #define CODEC_NAMES "a JPEG or PNG"
 
+/* Of an unknown format a row that can do nothing. */
 static const struct codec_row *codec_of(enum image_format format)
 {
+    static const struct codec_row none = {.extension = "", .media_type = "application/octet-stream"};
     for (size_t i = 0; i < CODEC_COUNT; i++)
         if (codec_rows[i]->format == format)
             return codec_rows[i];
-    return NULL;
+    return &none;
 }
 
 static enum error_code codec_recognise(const uint8_t *bytes, size_t size, const struct codec_row **out,
@@ -161,7 +163,7 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 {
     const struct codec_row *row = codec_of(format);
     *out = (struct codec_output){0};
-    if (!row || !row->encode)
+    if (!row->encode)
         return error_set(err, ERROR_UNSUPPORTED, "%s cannot be written; use jpg or png", image_format_name(format));
     if (image->width > row->max_side || image->height > row->max_side)
         return error_set(err, ERROR_TOO_LARGE, "a %s can have at most %d pixels a side, the result has %d×%d",
@@ -178,67 +180,58 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 int codec_max_side(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
-    return row && row->encode ? row->max_side : 0;
+    return row->encode ? row->max_side : 0;
 }
 
 uint64_t codec_max_pixels(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row ? row->max_pixels : 0;
+    return codec_of(format)->max_pixels;
 }
 
 bool codec_reads(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->decode;
+    return codec_of(format)->decode;
 }
 
 const char *codec_missing(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
-    return row && !row->decode ? row->library : NULL;
+    return row->decode ? NULL : row->library;
 }
 
 bool codec_salvages(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->salvage;
+    return codec_of(format)->salvage;
 }
 
 bool codec_is_lossless(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->lossless;
+    return codec_of(format)->lossless;
 }
 
 bool codec_is_deep(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->deep;
+    return codec_of(format)->deep;
 }
 
 bool codec_is_gray(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->gray;
+    return codec_of(format)->gray;
 }
 
 bool codec_is_dense(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->dense;
+    return codec_of(format)->dense;
 }
 
 bool codec_is_cmyk(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row && row->cmyk;
+    return codec_of(format)->cmyk;
 }
 
 enum image_format codec_result_format(enum image_format format, bool alpha)
 {
-    const struct codec_row *row = codec_of(format);
-    return codec_max_side(format) ? format : row && row->lossy && !alpha ? IMAGE_JPEG : IMAGE_PNG;
+    return codec_max_side(format) ? format : codec_of(format)->lossy && !alpha ? IMAGE_JPEG : IMAGE_PNG;
 }
 
 enum image_format codec_of_extension(const char *extension)
@@ -259,14 +252,12 @@ enum image_format codec_of_extension(const char *extension)
 
 const char *codec_extension(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row ? row->extension : "";
+    return codec_of(format)->extension;
 }
 
 const char *codec_media_type(enum image_format format)
 {
-    const struct codec_row *row = codec_of(format);
-    return row ? row->media_type : "application/octet-stream";
+    return codec_of(format)->media_type;
 }
 
 void codec_gray_rows(struct image *image, int first)

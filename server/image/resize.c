@@ -382,8 +382,20 @@ int resize_stream_pull(struct resize_stream *s, float *rows, int most)
     return count;
 }
 
-enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_f32 *src, enum resize_kernel kernel,
-                                  struct error *err)
+/* A picture's rows of any samples. */
+struct resize_plane {
+    void *data;
+    size_t stride; /* bytes */
+    int width, height, channels;
+};
+
+/* `count` samples of a row to float, and from it. */
+typedef void resize_read_fn(float *to, const void *from, size_t count);
+typedef void resize_write_fn(void *to, const float *from, size_t count);
+
+static enum error_code resize_smooth(const struct resize_plane *dst, const struct resize_plane *src,
+                                     enum resize_kernel kernel, resize_read_fn *read, resize_write_fn *write,
+                                     struct error *err)
 {
     struct resize_stream *s = NULL;
     assert(dst->channels == src->channels);
@@ -393,47 +405,62 @@ enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_
         return resize_no_memory(err, dst->width, dst->height);
     enum error_code code =
         resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
-    float *to = dst->data;
+    const uint8_t *from = src->data;
+    uint8_t *to = dst->data;
     for (int y = 0, count; code == OK && y < src->height; y += count) {
         count = src->height - y < RESIZE_ROWS ? src->height - y : RESIZE_ROWS;
-        for (int i = 0; i < count; i++)
-            memcpy(rows + (size_t)i * in, src->data + (size_t)(y + i) * src->stride, in * sizeof *rows);
+        for (int i = 0; i < count; i++, from += src->stride)
+            read(rows + (size_t)i * in, from, in);
         resize_stream_push(s, rows, count);
         for (int got; (got = resize_stream_pull(s, results, RESIZE_ROWS));)
             for (int i = 0; i < got; i++, to += dst->stride)
-                memcpy(to, results + (size_t)i * out, out * sizeof *results);
+                write(to, results + (size_t)i * out, out);
     }
     resize_stream_destroy(&s);
     free(rows);
     return code;
 }
 
+static void resize_read_f32(float *to, const void *from, size_t count)
+{
+    memcpy(to, from, count * sizeof *to);
+}
+
+static void resize_write_f32(void *to, const float *from, size_t count)
+{
+    memcpy(to, from, count * sizeof *from);
+}
+
+static void resize_read_u8(float *to, const void *from, size_t count)
+{
+    const uint8_t *samples = from;
+    for (size_t i = 0; i < count; i++)
+        to[i] = samples[i];
+}
+
+static void resize_write_u8(void *to, const float *from, size_t count)
+{
+    uint8_t *samples = to;
+    for (size_t i = 0; i < count; i++) {
+        float v = from[i] + 0.5f;
+        samples[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+    }
+}
+
+#define RESIZE_PLANE(view)                                                                                             \
+    &(const struct resize_plane)                                                                                       \
+    {                                                                                                                  \
+        (view)->data, (view)->stride * sizeof *(view)->data, (view)->width, (view)->height, (view)->channels           \
+    }
+
+enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_f32 *src, enum resize_kernel kernel,
+                                  struct error *err)
+{
+    return resize_smooth(RESIZE_PLANE(dst), RESIZE_PLANE(src), kernel, resize_read_f32, resize_write_f32, err);
+}
+
 enum error_code resize_smooth_u8(const struct view_u8 *dst, const struct view_u8 *src, enum resize_kernel kernel,
                                  struct error *err)
 {
-    struct resize_stream *s = NULL;
-    assert(dst->channels == src->channels);
-    size_t in = (size_t)src->width * (size_t)src->channels, out = (size_t)dst->width * (size_t)dst->channels;
-    float *rows = mem_alloc((in + out) * RESIZE_ROWS, sizeof *rows), *results = rows + in * RESIZE_ROWS;
-    if (!rows)
-        return resize_no_memory(err, dst->width, dst->height);
-    enum error_code code =
-        resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
-    uint8_t *to = dst->data;
-    for (int y = 0, count; code == OK && y < src->height; y += count) {
-        count = src->height - y < RESIZE_ROWS ? src->height - y : RESIZE_ROWS;
-        for (int r = 0; r < count; r++)
-            for (size_t i = 0; i < in; i++)
-                rows[(size_t)r * in + i] = src->data[(size_t)(y + r) * src->stride + i];
-        resize_stream_push(s, rows, count);
-        for (int got; (got = resize_stream_pull(s, results, RESIZE_ROWS));)
-            for (int r = 0; r < got; r++, to += dst->stride)
-                for (size_t i = 0; i < out; i++) {
-                    float v = results[(size_t)r * out + i] + 0.5f;
-                    to[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-                }
-    }
-    resize_stream_destroy(&s);
-    free(rows);
-    return code;
+    return resize_smooth(RESIZE_PLANE(dst), RESIZE_PLANE(src), kernel, resize_read_u8, resize_write_u8, err);
 }

@@ -345,57 +345,38 @@ static void warp_rows_f32(void *context, int item)
     warp_rows(context, item, warp_quad_f32, warp_one_f32);
 }
 
-static void warp_smooth(struct warp_loop *loop, const double matrix[6], thread_item_fn *rows)
+/* What the source of a loop is, of any samples. */
+#define WARP_FROM(src)                                                                                                 \
+    .data = (src)->data, .width = (src)->width, .height = (src)->height, .channels = (src)->channels,                  \
+    .stride = (src)->stride
+
+static void warp_smooth(struct warp_loop loop, const double matrix[6], thread_item_fn *rows)
 {
-    assert(loop->dst->channels == loop->channels && loop->channels <= 4);
-    loop->radius = warp_radius(matrix);
-    loop->steep = (float)(1 / loop->radius);
-    loop->quads = (int)ceil(loop->radius / 2); /* an open interval of 2 radii has at most so many fours of places */
-    similarity_invert(matrix, loop->inverse);
-    thread_for(thread_bands(loop->dst->height), rows, loop);
+    assert(loop.dst->channels == loop.channels && loop.channels <= 4);
+    loop.radius = warp_radius(matrix);
+    loop.steep = (float)(1 / loop.radius);
+    loop.quads = (int)ceil(loop.radius / 2); /* an open interval of 2 radii has at most so many fours of places */
+    similarity_invert(matrix, loop.inverse);
+    thread_for(thread_bands(loop.dst->height), rows, &loop);
 }
 
 void warp_smooth_u8(const struct view_f32 *dst, int x0, int y0, const struct view_u8 *src, const double matrix[6],
                     const float border[])
 {
-    struct warp_loop loop = {.dst = dst,
-                             .data = src->data,
-                             .x0 = x0,
-                             .y0 = y0,
-                             .width = src->width,
-                             .height = src->height,
-                             .channels = src->channels,
-                             .stride = src->stride,
-                             .border = border};
-    warp_smooth(&loop, matrix, warp_rows_u8);
+    warp_smooth((struct warp_loop){.dst = dst, .x0 = x0, .y0 = y0, WARP_FROM(src), .border = border}, matrix,
+                warp_rows_u8);
 }
 
 void warp_smooth_u16(const struct view_f32 *dst, int x0, int y0, const struct view_u16 *src, const double matrix[6],
                      const float border[])
 {
-    struct warp_loop loop = {.dst = dst,
-                             .data = src->data,
-                             .x0 = x0,
-                             .y0 = y0,
-                             .width = src->width,
-                             .height = src->height,
-                             .channels = src->channels,
-                             .stride = src->stride,
-                             .border = border};
-    warp_smooth(&loop, matrix, warp_rows_u16);
+    warp_smooth((struct warp_loop){.dst = dst, .x0 = x0, .y0 = y0, WARP_FROM(src), .border = border}, matrix,
+                warp_rows_u16);
 }
 
 void warp_smooth_f32(const struct view_f32 *dst, int x0, int y0, const struct view_f32 *src, const double matrix[6],
                      const float border[])
 {
-    struct warp_loop loop = {.dst = dst,
-                             .data = src->data,
-                             .x0 = x0,
-                             .y0 = y0,
-                             .width = src->width,
-                             .height = src->height,
-                             .channels = src->channels,
-                             .stride = src->stride,
-                             .border = border};
-    warp_smooth(&loop, matrix, warp_rows_f32);
+    warp_smooth((struct warp_loop){.dst = dst, .x0 = x0, .y0 = y0, WARP_FROM(src), .border = border}, matrix,
+                warp_rows_f32);
 }
