@@ -296,7 +296,7 @@ static enum error_code serve_chosen(void *context, struct devices *devices, stru
 {
     struct serve_start *start = context;
     enum error_code code = cli_sandbox_enter(&start->sandbox, start->config, start->files, start->store, devices, err);
-    if (!code)
+    if (!code && start->config->role != SERVE_FRONT)
         model_store_open_defaults(start->store); /* while the workers open their devices */
     return code;
 }

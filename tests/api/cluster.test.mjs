@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, ownModels, png, post, start, startReceiver, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
 import { startS3 } from './s3.mjs';
-import { faulty } from './server.mjs';
+import { binary, faulty } from './server.mjs';
 
 const small = fixture('none.png'), big = png(400, 300), biggest = png(1600, 1200);
 const plain = { version: 'none', bg_upsampler: 'none' };
@@ -68,6 +68,17 @@ describe('two fronts and two workers', { skip }, () => {
   after(async () => {
     await stopAll();
     dropDatabase();
+  });
+
+  test('a front opens no models, a worker does', { timeout: 600000 }, async () => {
+    const of = { env: { RESTORED_STARTER_MODELS: 'true' }, models: [] };
+    const front = await startFront(of), worker = await startWorker({ ...of, program: binary });
+    await until('the worker has opened them', () => /model-opened/.test(worker.log()), 60e3);
+    for (const server of [worker, front]) { // whose end waits for what it opens
+      started.splice(started.indexOf(server), 1);
+      await server.stop();
+    }
+    assert.doesNotMatch(front.log(), /model-opened/);
   });
 
   test('a job of one front is seen, told and fetched at the other; the result is that of one machine', { timeout: 600000 }, async () => {
