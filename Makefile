@@ -451,7 +451,7 @@ MONITORING := config/grafana.json config/alerts.yml
 # With these, in their folders, the links of README.md and docs/ lead somewhere.
 DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.* config/deploy/*.yml config/deploy/kubernetes/*) config/Containerfile config/models.conf $(MONITORING) models/README.md \
     models/starter/LICENSE models/training/make_sample.py \
-    $(wildcard examples/*.* examples/immich/*) $(patsubst %,%/README.md,runtime server shaders tests)
+    $(wildcard examples/*.* examples/immich/*) $(patsubst %,%/README.md,runtime server shaders static/js tests)
 DOCS   := $(DESTDIR)$(PREFIX)/share/doc/restored
 # What systemd and bash read, and tools for Prometheus and Grafana.
 UNITDIR     ?= $(PREFIX)/lib/systemd/system

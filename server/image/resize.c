@@ -431,14 +431,14 @@ static void resize_write_f32(void *to, const float *from, size_t count)
     memcpy(to, from, count * sizeof *from);
 }
 
-static void resize_read_u8(float *to, const void *from, size_t count)
+static void resize_read_u8(float *restrict to, const void *restrict from, size_t count)
 {
     const uint8_t *samples = from;
     for (size_t i = 0; i < count; i++)
         to[i] = samples[i];
 }
 
-static void resize_write_u8(void *to, const float *from, size_t count)
+static void resize_write_u8(void *restrict to, const float *restrict from, size_t count)
 {
     uint8_t *samples = to;
     for (size_t i = 0; i < count; i++) {

@@ -91,6 +91,12 @@ for file in server/README.md runtime/README.md shaders/README.md tests/README.md
     [ "$(wc -l <"$file")" -le 60 ] || fail "$file is longer than 60 lines"
 done
 
+# Each source is in the map of its folder, or of the one above.
+for file in $(find runtime server -name '*.c') $(ls static/js/*.js); do
+    stem=$(basename "${file%.*}")
+    cat "$(dirname "$file")/README.md" "${file%%/*}/README.md" 2>/dev/null | grep -qw "$stem" || fail "$file is in no README.md"
+done
+
 # The page keeps to its Content-Security-Policy: nothing inline but one sheet, nothing from elsewhere.
 [ "$(grep -c '<style' static/index.html)" -eq 1 ] || fail "static/index.html: the policy knows one inline sheet, written <style>"
 grep -nE '<script>|<style[^>]|style="| on[a-z]+="|https?://' static/index.html && fail "static/index.html: inline or foreign content"
