@@ -33,6 +33,7 @@ static const double strength_noise[2] = {0.58, 0.70};   /* strength_doubt */
 static const double strength_blocks[2] = {1.5, 1.8};    /* second differences at blocks' borders beside the others */
 static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that is in such px */
 #define STRENGTH_TINY_OUTLIER 0.09                      /* in a tiny face the upper limit of it is so much higher */
+#define STRENGTH_BOTH 0.08                              /* where blocks are sure, so much less of it is enough */
 /* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
 #define STRENGTH_LARGE_NOISE 0.13
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
@@ -51,9 +52,10 @@ static const double strength_everywhere[2] = {0.75, 0.85};
 #define STRENGTH_SOFT 0.5
 /* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
 static const double strength_blurred[2] = {0.4, 0.5};
-static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a picture that blocks hardly spoil */
-#define STRENGTH_LOUD 1.5                          /* noise of so many levels more than is hardly heard counts */
-#define STRENGTH_SKIN 3.0                          /* the quiet quarter of a clean face has at most so many levels */
+/* As strength_detail: a picture larger than its crop that has so much more is hardly spoilt by blocks. */
+static const double strength_much[2] = {0.7, 1.0};
+#define STRENGTH_LOUD 1.5 /* noise of so many levels more than is hardly heard counts */
+#define STRENGTH_SKIN 3.0 /* the quiet quarter of a clean face has at most so many levels */
 /* In a tiny face (by its scale: in one of 50 px wholly, of 82 px not at all) a good picture has more than its
  * restoration nearly everywhere, and so has noise. */
 static const double strength_tiny[2] = {0.15, 0.25};
@@ -362,8 +364,8 @@ static bool strength_sum(const struct strength_work *w, double blocks, struct st
     const double large = STRENGTH_LARGE_NOISE * sums->beyond * fmax(1 - 2 * (w->map->step - 1), 0.3);
     sums->noise = strength_loud(w) * strength_rise(strength_noise[0] + large,
                                                    strength_noise[1] + large + STRENGTH_TINY_NOISE * sums->tiny, doubt);
-    sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * sums->beyond) *
-                   (1 - 0.7 * sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more));
+    const double much = sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more);
+    sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * much) * (1 - 0.7 * much);
     return true;
 }
 
@@ -397,7 +399,7 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double detail = strength_rise(strength_detail[0], strength_detail[1], sums.more);
     const double outlier = strength_outlier[1] + STRENGTH_TINY_OUTLIER * sums.tiny;
     const double clean = detail * (1 - sums.noise) * (1 - sums.coarse) *
-                         (1 - strength_rise(strength_outlier[0], outlier, w->spoilt)) *
+                         (1 - strength_rise(strength_outlier[0], outlier, w->spoilt + STRENGTH_BOTH * sums.coarse)) *
                          (1 - sums.tiny * strength_rise(strength_less[0], strength_less[1], sums.less + w->spoilt));
     const double unsure = strength_unsure(w, &sums);
     const double sharp = 0.3 * (1 - sums.beyond) * strength_rise(strength_sharp[0], strength_sharp[1], sums.more);
