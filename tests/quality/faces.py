@@ -13,9 +13,19 @@ from PIL import Image
 
 TEMPLATE = np.array([[192.98138, 239.94708], [318.90277, 240.1936], [256.63416, 314.01935], [201.26117, 371.41043],
                      [313.08905, 371.15118]])
-SIDES = {64: 1, 128: 1, 256: 1, 512: 1, 1024: 4, 1536: 12}  # of the crop around a face; every how manyth face has it
+# Of the crop around a face; every how manyth face has it.
+SIDES = {64: 1, 128: 1, 256: 1, 512: 1, 1024: 4, 1536: 12, 3072: 20}
 KINDS = ("sharp", "soft", "fine", "good", "blur", "noise", "grain", "jpeg", "mixed", "old")
 SHARP = ("sharp", "fine", "good")  # those that are worth keeping
+# dB of 20 faces by the program and the models before weight=auto, repair and the present face network (commit b7bda58): the
+# default is not below them. sheet.py --before makes both beside each other.
+BEFORE = {"soft": {64: 33.73, 128: 34.60, 256: 34.90, 512: 36.33, 1024: 33.55, 1536: 33.17},
+          "blur": {64: 27.51, 128: 31.72, 256: 30.17, 512: 28.90, 1024: 28.23, 1536: 26.76},
+          "noise": {64: 32.18, 128: 33.31, 256: 34.00, 512: 34.28, 1024: 33.06, 1536: 30.92},
+          "grain": {64: 29.52, 128: 30.57, 256: 31.05, 512: 31.64, 1024: 31.16, 1536: 30.45},
+          "jpeg": {64: 28.18, 128: 30.48, 256: 32.04, 512: 33.45, 1024: 32.93, 1536: 31.91},
+          "mixed": {64: 28.53, 128: 30.93, 256: 31.68, 512: 30.90, 1024: 29.95, 1536: 28.50},
+          "old": {64: 23.23, 128: 26.72, 256: 26.49, 512: 27.58, 1024: 27.37, 1536: 23.79}}
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
