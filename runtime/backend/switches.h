@@ -19,6 +19,7 @@ enum device_switch {
     SWITCH_VULKAN_GROUPED,    /* 1: group channels as if there were matrices */
     SWITCH_VULKAN_PACKED,     /* 0: no packed fp16 */
     SWITCH_VULKAN_TILE,       /* the number of a convolution's tile, where it fits */
+    SWITCH_VULKAN_WILD,       /* 1: each run as if a sum of fp32 on matrices had not been finite */
     SWITCH_VULKAN_LOW_LIMITS, /* 1: a device without the limits that we need */
     SWITCH_VULKAN_LEAST,      /* 1: a device with only what every device has */
     SWITCH_COUNT

@@ -76,7 +76,7 @@ enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
     return vk_pipeline_make(io->device, keys, count, err);
 }
 
-enum error_code vk_io_prepare(struct vk_io *io, struct error *err)
+enum error_code vk_io_prepare(struct vk_io *io, const struct vk_buffer *counters, struct error *err)
 {
     struct vk_device *device = io->device;
     const uint32_t count = (uint32_t)(io->input_count + io->output_count) * PLAN_RUNS;
@@ -87,6 +87,7 @@ enum error_code vk_io_prepare(struct vk_io *io, struct error *err)
                                              .pPoolSizes = &size};
     const VkDescriptorSetLayout layout = vk_pipeline_set_layout(device);
     io->words = io->ports[io->input_count].map.buffer;
+    io->counters = counters;
     VkResult result = vkCreateDescriptorPool(device->handle, &pool, NULL, &io->pool);
     for (uint32_t i = 0; i < count && result == VK_SUCCESS; i++) {
         const VkDescriptorSetAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
@@ -349,6 +350,10 @@ static enum error_code io_record_after(struct vk_io_run *r, VkCommandBuffer *com
     r->commands = *commands;
     vkCmdFillBuffer(r->commands, io_written(r->slot)->handle, 0, VK_IO_FOUND_BYTES, 0);
     vk_command_barrier(r->commands);
+    if (r->io->counters->handle) {
+        const VkBufferCopy wild = {CHAIN_WILD * sizeof(uint32_t), VK_IO_LOOKED * sizeof(uint32_t), sizeof(uint32_t)};
+        vkCmdCopyBuffer(r->commands, r->io->counters->handle, io_written(r->slot)->handle, 1, &wild);
+    }
     for (int k = 0; k < r->io->output_count; k++)
         vk_io_read(r, r->io->input_count + k);
     if (r->slot->results.handle) {
@@ -393,7 +398,7 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
 {
     const struct vk_io_slot *s = &io->slots[slot];
     const uint32_t *found = s->readback.mapped;
-    *result = (struct run_result){.finite = true};
+    *result = (struct run_result){.finite = found[VK_IO_LOOKED] == 0};
     for (int k = 0; k < io->output_count; k++)
         for (int n = 0; n < io->ports[io->input_count + k].n && n < VK_IO_MAX_LOOKED && (s->looked >> k & 1); n++) {
             result->finite = result->finite && !(found[VK_IO_MAX_LOOKED * k + n] & CHECK_NOT_FINITE);

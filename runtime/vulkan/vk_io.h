@@ -13,8 +13,8 @@ struct vk_io;
 enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct error *err) MUST_CHECK;
 /* Compiles the pipelines for pictures now, rather than in the middle of a request. */
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err) MUST_CHECK;
-/* Before the first run. */
-enum error_code vk_io_prepare(struct vk_io *io, struct error *err) MUST_CHECK;
+/* Before the first run. counters: the plan's, which may be empty. */
+enum error_code vk_io_prepare(struct vk_io *io, const struct vk_buffer *counters, struct error *err) MUST_CHECK;
 void vk_io_destroy(struct vk_io **io);
 
 /* Bytes of the staging buffers. */

@@ -11,7 +11,8 @@
 #define VK_IO_MAX_OUTPUTS (sizeof((struct graph *)0)->outputs / sizeof(int))
 #define VK_IO_MAX_PORTS (sizeof((struct graph *)0)->inputs / sizeof(int) + VK_IO_MAX_OUTPUTS)
 #define VK_IO_MAX_LOOKED 32 /* images of an output that are checked one by one */
-#define VK_IO_FOUND_BYTES (sizeof(uint32_t) * VK_IO_MAX_OUTPUTS * VK_IO_MAX_LOOKED)
+#define VK_IO_LOOKED (VK_IO_MAX_OUTPUTS * VK_IO_MAX_LOOKED)
+#define VK_IO_FOUND_BYTES (sizeof(uint32_t) * (VK_IO_LOOKED + 1)) /* CHAIN_WILD is the last word */
 
 /* An input or output. */
 struct vk_io_port {
@@ -36,7 +37,7 @@ struct vk_io {
     const char *name;
     int input_count, output_count;
     struct vk_io_port *ports; /* the inputs, then the outputs */
-    const struct vk_buffer *words;
+    const struct vk_buffer *words, *counters;
     VkDescriptorPool pool;
     struct vk_io_slot slots[PLAN_RUNS];
 };

@@ -301,6 +301,7 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                                           .size = vk_tune_size(y)};
     dispatch->key.shader = "matrix_conv2d";
     dispatch->shuffled = shuffle > 1;
+    dispatch->watched = !x->fp16;
     dispatch->key.spec_count = OF_TILE + sizeof constants / sizeof constants[0];
     memcpy(dispatch->key.spec + OF_TILE, constants, sizeof constants);
     dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;

@@ -392,7 +392,7 @@ static enum error_code making_allocate(const struct making *making, struct error
     code = vk_record_counters(&plan->record, device, plan->dispatches, plan->dispatch_count, plan->name, err);
     if (code != OK)
         return code;
-    code = vk_io_prepare(plan->io, err);
+    code = vk_io_prepare(plan->io, &plan->record.counters, err);
     return code == OK ? plan_write_sets(device, plan, err) : code;
 }
 

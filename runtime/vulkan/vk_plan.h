@@ -69,6 +69,7 @@ struct vk_dispatch {
     uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which signals when it is done; else 0 */
     uint32_t counter;        /* the first counter that others may wait for (vk_chain.h); 0: it has none */
     bool barrier;            /* before it */
+    bool watched;            /* it says when a sum is not finite (CHAIN_WILD) */
     bool shuffled;           /* it writes rows of a larger picture than its push constants say */
     bool spread;             /* its residual 2 is one value a channel */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/vulkan/vk_chain.h"
 #include "runtime/vulkan/vk_command.h"
 
@@ -27,6 +28,12 @@ struct recorder {
     bool empty;               /* nothing is in it, or a barrier is the last */
 };
 
+/* For tests: whether each run is as one with a sum of fp32 on matrices that is not finite. */
+static bool record_is_wild(void)
+{
+    return *switches_get(SWITCH_VULKAN_WILD) == '1';
+}
+
 /* What comes before all dispatches of a run. */
 static void record_begin_run(struct recorder *r)
 {
@@ -37,6 +44,8 @@ static void record_begin_run(struct recorder *r)
     if (record->counters.handle) { /* all but CHAIN_LATE */
         vkCmdFillBuffer(r->commands, record->counters.handle, sizeof(uint32_t), VK_WHOLE_SIZE, 0);
         vk_command_barrier(r->commands);
+        if (record_is_wild())
+            vkCmdFillBuffer(r->commands, record->counters.handle, CHAIN_WILD * sizeof(uint32_t), sizeof(uint32_t), 1);
     }
 }
 
@@ -150,13 +159,16 @@ static enum error_code record_clear(struct vk_device *device, const struct vk_bu
 enum error_code vk_record_counters(struct vk_record *record, struct vk_device *device, struct vk_dispatch *dispatches,
                                    uint32_t count, const char *what, struct error *err)
 {
-    uint32_t next = CHAIN_LATE + 1;
-    for (uint32_t i = 0; i < count && vk_chain_wanted(device->matrix); i++) {
-        const uint32_t own = vk_chain_counters(&dispatches[i]);
+    const bool chains = vk_chain_wanted(device->matrix);
+    bool watched = record_is_wild();
+    uint32_t next = CHAIN_FIRST;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t own = chains ? vk_chain_counters(&dispatches[i]) : 0;
         dispatches[i].counter = own ? next : 0;
         next += own;
+        watched |= dispatches[i].watched;
     }
-    if (next == CHAIN_LATE + 1)
+    if (next == CHAIN_FIRST && !watched)
         return OK;
     enum error_code code =
         vk_memory_create(device, &record->counters, next * sizeof(uint32_t), MEMORY_DEVICE, what, err);
@@ -166,7 +178,7 @@ enum error_code vk_record_counters(struct vk_record *record, struct vk_device *d
         return code;
     *(uint32_t *)record->late.mapped = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (dispatches[i].counter)
+        if (dispatches[i].counter || dispatches[i].watched)
             dispatches[i].bind[BIND_COUNTERS] = (struct vk_slice){&record->counters, 0, record->counters.size};
     return record_clear(device, &record->counters, err);
 }

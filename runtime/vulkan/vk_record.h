@@ -11,11 +11,13 @@
 struct vk_record {
     VkCommandBuffer *commands; /* a submit each */
     uint32_t count, capacity;
-    struct vk_buffer counters, late; /* of chains; late: the host's copy of the counter that must stay 0 */
+    struct vk_buffer counters; /* of chains, and CHAIN_WILD of each run */
+    struct vk_buffer late;     /* the host's copy of the counter that must stay 0 */
     struct vk_timer timer;
 };
 
-/* Gives counters to the dispatches that others may wait for, if there are any, and binds them. what: for errors. */
+/* Gives counters to the dispatches that others may wait for or that are watched, if there are any, and binds them.
+ * what: for errors. */
 enum error_code vk_record_counters(struct vk_record *record, struct vk_device *device, struct vk_dispatch *dispatches,
                                    uint32_t count, const char *what, struct error *err) MUST_CHECK;
 

@@ -84,6 +84,8 @@ struct params_conv2d {
 #define CHAIN_ROWS_BIT 24
 #define CHAIN_BAND 16 /* rows that a counter counts for */
 #define CHAIN_LATE 0  /* the counter that says that somebody waited in vain */
+#define CHAIN_WILD 1  /* and the one that says that a sum of fp32 on matrices was not finite */
+#define CHAIN_FIRST 2 /* of those that are waited for */
 
 /* linear, demodulate, mean */
 struct params_vector {

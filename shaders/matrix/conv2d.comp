@@ -73,8 +73,8 @@ shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 #include "stage.glsl"
 #include "warm.glsl"
 #include "factors.glsl"
-#include "leave.glsl"
 #include "chain.glsl"
+#include "leave.glsl"
 
 void main()
 {

@@ -95,6 +95,16 @@ uint place_of(uint n, uint quad, uint at)
     return quad_index(p.y, n, quad - phase * each, size * SHUFFLE * SHUFFLE, pixel.y * p.out_w * SHUFFLE + pixel.x);
 }
 
+#if !FP16
+// Says that a sum is not finite, as those of numbers beyond what split() can take. What follows may hide that: ReLU makes
+// NaN 0, and so may what rounds to fp16.
+void tell_wild(vec4 v)
+{
+    if (any(equal(floatBitsToUint(v) & 0x7f800000u, uvec4(0x7f800000u))))
+        atomicOr(counters[CHAIN_WILD], 1u);
+}
+#endif
+
 // One quad of a pixel. With SHUFFLE the residual is the pixel before it became several.
 void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
 {
@@ -102,6 +112,9 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
     QUAD first = no_residual1(), second = QUAD(0.0);
     if (quad >= p.out_blocks)
         return;
+#if !FP16
+    tell_wild(v);
+#endif
     if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1[quad_index(p.residual1, n, SHUFFLE > 1 ? 0 : quad, size, at)];
     if (has_residual(FLAG_RESIDUAL2, quad))

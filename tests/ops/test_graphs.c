@@ -283,6 +283,57 @@ static void compare(struct device *reference, struct device *device, struct net 
     free(got);
 }
 
+/* Numbers beyond what fp32 on matrices can take, in the input or the weights, in front of fp16: the run is right, or says
+ * that it is not finite. ReLU and what rounds to fp16 would hide it. */
+static void test_wide(struct device *reference, struct device *device, float input, float weight)
+{
+    enum { H = 18, W = 20 };
+    static float x[16][H][W], expected[16][H][W], got[16][H][W];
+    const int channels = 16;
+    const struct run_input in = {.planes = x[0][0]};
+    const struct run_output out = {.planes = got[0][0]};
+    struct error err = ERROR_INIT;
+    struct device_info info;
+    struct plan *plan = NULL;
+    struct net net = {.state = 3};
+    assert_int_equal(graph_create(&net.graph, &err), OK);
+    net.graph->fp32 = true;
+    const struct view first = graph_tensor(net.graph, TENSOR_INPUT, 1, H, W, 1, &channels);
+    const struct view inner = graph_temp(net.graph, 1, channels, H, W);
+    net.graph->fp32 = false;
+    struct node *node = graph_node(net.graph, OP_CONV2D, inner);
+    float *weights = calloc(16 * 16 * 9, sizeof *weights);
+    assert_true(node && weights);
+    for (int c = 0; c < 16; c++)
+        weights[(c * 16 + c) * 9 + 4] = weight; /* the tap in the middle */
+    assert_int_equal(param_from_values(&net.params[net.param_count], weights, 16 * 16 * 9, &err), OK);
+    free(weights);
+    node->in[OP_X] = first;
+    node->param[OP_WEIGHT] = net.params[net.param_count++];
+    node->args.conv2d = (struct op_conv2d){
+        .kernel = 3, .stride = 1, .pad = 1, .upsample = 1, .activation = ACTIVATION_RELU, .gain = 1, .scale = 1e-3f};
+    conv(&net, inner, graph_tensor(net.graph, TENSOR_OUTPUT, 1, H, W, 1, &channels), 3);
+    assert_int_equal(graph_finish(net.graph, &err), OK);
+    float *values = x[0][0];
+    for (int i = 0; i < 16 * H * W; i++)
+        values[i] = draw(&net);
+    x[5][7][9] = input;
+    run(&net, reference, PRECISION_FP32, x[0][0], expected[0][0]);
+    device_info(device, &info);
+    if (plan_create(&plan, device, net.graph, info.fp16 ? PRECISION_FP16 : PRECISION_FP32, "wide", &err) ||
+        plan_submit(plan, &(struct run_io){.inputs = &in, .outputs = &out}, &err))
+        fail_msg("%s", err.text);
+    struct run_result result;
+    if (plan_wait(plan, &result, &err))
+        fail_msg("%s", err.text);
+    const double off = worst(got[0][0], expected[0][0], sizeof got / sizeof got[0][0][0]);
+    print_message("%s, input %g, weight %g: %s, off by %.2g\n", info.name, (double)input, (double)weight,
+                  result.finite ? "finite" : "not finite", off);
+    assert_true(!result.finite || off <= 2e-2);
+    plan_destroy(&plan);
+    net_destroy(&net, (struct device *const[]){reference, device}, 2);
+}
+
 static void test_device(struct device *reference, struct device *device)
 {
     static const struct form forms[] = {
@@ -312,6 +363,9 @@ static void test_device(struct device *reference, struct device *device)
         transform_create(&net, &transforms[i]);
         compare(reference, device, &net, "scale and shift", i);
     }
+    test_wide(reference, device, 16000, 1);
+    test_wide(reference, device, 20000, 1);
+    test_wide(reference, device, 1, 300);
     print_message("%s: right\n", info.name);
 }
 
