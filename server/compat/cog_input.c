@@ -19,7 +19,8 @@ static const struct {
 };
 #define COG_VERSIONS (sizeof cog_versions / sizeof *cog_versions)
 
-/* Whether there is an upscaler of that name, into out by the name that it has here. */
+/* Whether there is an upscaler of that name, into out by the name that it has here. "starter" is the one that is built
+ * into the program. */
 static bool cog_has_upscaler(const json_t *models, const char *name, char out[OPTION_NAME_MAX])
 {
     const json_t *model;
@@ -29,7 +30,8 @@ static bool cog_has_upscaler(const json_t *models, const char *name, char out[OP
     {
         if (found || !compat_model_is(model, "upscaler") ||
             (strcmp(compat_model_text(model, "name"), name) != 0 &&
-             strcmp(compat_model_text(model, "known_as"), name) != 0))
+             strcmp(compat_model_text(model, "known_as"), name) != 0 &&
+             !(!strcmp(name, "starter") && json_is_true(json_object_get(model, "starter")))))
             continue;
         found = true;
         snprintf(out, OPTION_NAME_MAX, "%s", compat_model_text(model, "name"));
@@ -64,7 +66,7 @@ static enum error_code cog_upsampler(struct cog_input *out, const json_t *models
     return ERROR_INVALID;
 }
 
-/* GFPGAN's predictor has versions of faces, Real-ESRGAN's of upscalers. */
+/* GFPGAN's predictor has versions of faces, Real-ESRGAN's of upscalers. The version "starter" is of faces. */
 static enum error_code cog_read_version(struct cog_input *out, const json_t *models, const json_t *input,
                                         struct error *err)
 {
@@ -76,7 +78,7 @@ static enum error_code cog_read_version(struct cog_input *out, const json_t *mod
     char found[OPTION_NAME_MAX];
     for (size_t i = 0; text && i < COG_VERSIONS; i++)
         upscaler = upscaler || !strcmp(cog_versions[i].theirs, text);
-    upscaler = upscaler || (text && cog_has_upscaler(models, text, found));
+    upscaler = upscaler || (text && strcmp(text, "starter") != 0 && cog_has_upscaler(models, text, found));
     const json_t *enhance = json_object_get(input, "face_enhance");
     if (enhance && !json_is_boolean(enhance) && !json_is_null(enhance))
         return error_set(err, ERROR_INVALID, "face_enhance: it has to be true or false");

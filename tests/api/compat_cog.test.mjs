@@ -49,6 +49,18 @@ describe('predictions', () => {
     assert.deepEqual(pngSize(output((await predict({ image: uri(high) })).json)), [80, 1200]); // four times, as there
   });
 
+  test('the upscaler and the face network inside the program are called starter', async (context) => {
+    const to = await start({ models: ownModels, env: { RESTORED_STARTER_MODELS: 'true' }, context }), high = png(20, 300);
+    const { status, json: made } = await predict({ image: uri(high), scale: 2, model: 'starter' }, { to });
+    assert.equal(status, 200, JSON.stringify(made));
+    const own = await post(to, '/v1/restore', { picture: high, fields: { width: 40, height: 600, fit: 'fill', version: 'none', faces: 'none', bg_upsampler: 'starter', repair: 'false' } });
+    assert.ok(own.bytes.equals(output(made)));
+    const { json: face } = await predict({ img: uri(high), scale: 2, version: 'starter' }, { to }); // a version of faces
+    assert.equal(face.status, 'succeeded', face.error);
+    assert.ok(!output(face).equals(output(made)));
+    assert.equal((await predict({ image: uri(high), model: 'starter' })).status, 422); // a server without it
+  });
+
   test('what is wrong with a picture is a failure, what is wrong with the input is 422', async () => {
     const broken = (await predict({ img: uri(picture.subarray(0, 200)) }));
     assert.deepEqual([broken.status, broken.json.status, broken.json.output], [200, 'failed', null]);
