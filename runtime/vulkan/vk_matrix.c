@@ -261,7 +261,7 @@ bool vk_matrix_takes(const struct vk_build *build, const struct node *conv)
     const struct vk_device *device = build->device;
     const uint32_t kernel = (uint32_t)conv->args.conv2d.kernel, stride = (uint32_t)conv->args.conv2d.stride;
     const bool fp16 = vk_plan_halves(build, conv->out);
-    return build->half && device->matrix && matrix_reaches(kernel, stride) &&
+    return build->half && device->matrix && matrix_reaches(kernel, stride) && (fp16 || kernel <= VK_MATRIX_KERNEL) &&
            matrix_shared_bytes(least, kernel, stride, fp16 ? 1 : 2) <= device->traits.limits.maxComputeSharedMemorySize;
 }
 

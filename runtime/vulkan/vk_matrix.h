@@ -20,9 +20,10 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
  * device works without matrices. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
-/* Whether the convolution is done with matrices. One in fp32 is, if its plan's precision is fp16: then numbers are made
- * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what
- * results beyond fp16's range are computed with again. */
+/* Whether the convolution is done with matrices. One in fp32 with a kernel of up to VK_MATRIX_KERNEL is, if its plan's
+ * precision is fp16: then numbers are made of two in fp16, and products of three (shaders/matrix/conv2d.comp). Matrix
+ * units cut sums off, and those of a larger kernel are too long for that (17×17: off by 1.1e-5 of the range on an H200).
+ * In a plan of fp32 none is, for that is what results beyond fp16's range are computed with again. */
 bool vk_matrix_takes(const struct vk_build *build, const struct node *conv);
 
 /* FLAG_WARM where the convolution's weights are so many that the first workgroups ask for all of them at once. */
