@@ -37,7 +37,9 @@ static void main_usage(FILE *out)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    signal(SIGPIPE, SIG_IGN); /* a closed connection or pipe is an error of write(), not the end of the program */
+    /* a closed connection or pipe, and a limit on the size of files, are errors of write(), not the program's end */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(main_commands[i].name, name))
             return main_commands[i].run(argc - 2, argv + 2);

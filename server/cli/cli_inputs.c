@@ -83,6 +83,13 @@ static enum error_code cli_inputs_scan_entry(struct cli_inputs *inputs, const ch
     return code;
 }
 
+/* Such names have files that this program writes, and that browsers download, until they are whole. */
+static bool cli_inputs_unfinished(const struct dirent *entry)
+{
+    const size_t length = strlen(entry->d_name);
+    return entry->d_type != DT_DIR && length > 5 && !strcmp(entry->d_name + length - 5, ".part");
+}
+
 static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *folder, const char *below,
                                        struct error *err)
 {
@@ -93,7 +100,7 @@ static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *fo
     enum error_code code = OK;
     size_t left_out = 0;
     for (int i = 0; i < count; i++) {
-        if (!code && list[i]->d_name[0] != '.')
+        if (!code && list[i]->d_name[0] != '.' && !cli_inputs_unfinished(list[i]))
             code = cli_inputs_scan_entry(inputs, folder, below, list[i]->d_name, &left_out, err);
         free(list[i]);
     }

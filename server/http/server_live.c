@@ -116,7 +116,8 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
         error_set(&reasons[count++], ERROR_BUSY, "the queue is full");
     const int roomless = server->keeper ? keeper_roomless(server->keeper, NULL, NULL) : 0;
     if (roomless)
-        error_set(&reasons[count++], ERROR_FULL, "%d results wait for room: the spool or its disk is full", roomless);
+        error_set(&reasons[count++], ERROR_FULL, "%d %s for room: the spool or its disk is full", roomless,
+                  roomless == 1 ? "result waits" : "results wait");
     if (server->keeper && !store_reachable(keeper_store(server->keeper)))
         error_set(&reasons[count++], ERROR_BUSY, "the database of jobs does not answer");
     /* the workers know the models they have loaded, the store whether a request would still find them */

@@ -29,7 +29,7 @@ enum error_code keeper_output_keep(struct spool *spool, const struct job *job, b
 }
 
 /* Photographs take half a byte a pixel at the usual quality, and two thirds of their samples where nothing may be lost;
- * noise takes more. Faces are small beside them. */
+ * noise takes more, and so does a PNG that is not compressed. Faces are small beside them. */
 uint64_t keeper_output_estimate(const struct restoration *r)
 {
     int width = r->in_info.width, height = r->in_info.height;
@@ -45,5 +45,6 @@ uint64_t keeper_output_estimate(const struct restoration *r)
     }
     const uint64_t pixels = (uint64_t)width * (uint64_t)height;
     const uint64_t channels = r->in_info.channels > 3 ? 4 : 3, bytes = r->in_info.bits > 8 ? 2 : 1;
-    return r->damage_only ? pixels / 8 : lossless ? pixels * channels * bytes * 2 / 3 : pixels / 2;
+    const unsigned thirds = format == IMAGE_PNG && !r->options.png_level ? 3 : 2;
+    return r->damage_only ? pixels / 8 : lossless ? pixels * channels * bytes * thirds / 3 : pixels / 2;
 }

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,7 +183,6 @@ static enum error_code spool_start(struct spool *spool, const char *folder, stru
     if (spool_list(spool, spool_found, NULL) != 0)
         return spool_error(err, folder);
     spool->nameless = spool_try_nameless(spool);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error to report, not a reason to end */
     return OK;
 }
 

@@ -233,6 +233,7 @@ test('a result that does not fit is tried again, and the log says so once', { ti
   assert.equal(json.state, 'running');
   assert.equal(json.error.status, 507);
   assert.match(json.error.detail, /the result waits for room: .*spool_max_bytes allows 4 MiB/i);
+  assert.deepEqual((await get(server, '/readyz')).json.reasons, ['1 result waits for room: the spool or its disk is full']);
   const other = (await submit()).headers.get('location');
   await until('the other one', async () => (await get(server, other)).json.error);
   const ready = await get(server, '/readyz');

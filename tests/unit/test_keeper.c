@@ -19,6 +19,7 @@
 #include "runtime/base/log.h"
 #include "server/job/events.h"
 #include "server/job/keeper.h"
+#include "server/job/keeper_output.h"
 #include "server/job/waiting.h"
 #include "tests/common/shared.h"
 #include "tests/common/ticket.h"
@@ -515,6 +516,26 @@ static void test_queue_is_exact(void **state)
     assert_int_equal(accepted, 5);
 }
 
+/* Room is kept for a result as large as it will be: a PNG without compression has all its samples. */
+static void test_room(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    assert_int_equal(restoration_create(&r, &err), OK);
+    r->in_info.width = 300;
+    r->in_info.height = 200;
+    r->in_info.channels = 3;
+    r->in_info.bits = 8;
+    r->output_format = IMAGE_PNG;
+    assert_int_equal(keeper_output_estimate(r), 600 * 400 * 2);
+    assert_int_equal(options_set(&r->options, "png_level", "0", &err), OK);
+    assert_int_equal(keeper_output_estimate(r), 600 * 400 * 3);
+    r->output_format = IMAGE_JPEG;
+    assert_int_equal(keeper_output_estimate(r), 600 * 400 / 2);
+    restoration_destroy(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -527,6 +548,7 @@ int main(void)
         cmocka_unit_test_teardown(test_damaged, close_all),
         cmocka_unit_test_teardown(test_promised, close_all),
         cmocka_unit_test_teardown(test_queue_is_exact, close_all),
+        cmocka_unit_test(test_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
