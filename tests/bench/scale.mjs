@@ -1,10 +1,11 @@
 // Jobs a second with several workers of one cluster: all of them start and warm up first, then the most are measured, and fewer after some
 // were told to stop. bench_cluster.mjs has the settings.
+import { execFile } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import { join, parse } from 'node:path';
 import { metrics, png, sleep } from '../api/client.mjs';
-import { faulty, fixtureModels, fixtures } from '../api/server.mjs';
+import { binary, faulty, fixtureModels, fixtures } from '../api/server.mjs';
 import { Cluster } from '../chaos/cluster.mjs';
 import { busy, coresHere, databaseSeconds, divide, pin, postmaster, seconds } from './cores.mjs';
 
@@ -59,6 +60,19 @@ async function counted(cluster) {
     ...sums, "workers' processors": processors(there), "front ends' processors": processors(cluster.of('front')),
     "database's processors": databaseSeconds(postmaster(cluster.database.dir)), "client's processor": (client.user + client.system) / 1e6,
   };
+}
+
+// Jobs a second of as many processes that restore the same picture by themselves, each on the processors of a worker: what the machine
+// itself gives. The workers stand still meanwhile.
+async function without(cluster, cpus) {
+  const file = join(cluster.folder, 'picture.png'), [{ picture, fields }] = cluster.pictures;
+  fs.writeFileSync(file, picture);
+  const options = Object.entries(fields).flatMap(([name, value]) => [`--${name}`, value]);
+  const words = ['bench', '--pipeline', file, '--device', 'cpu', '--cpu_threads', String(each), '--runs', '20', '--json', ...cluster.models, ...options];
+  const rates = await Promise.all(cpus.map((own) => new Promise((done, fail) => {
+    execFile('taskset', ['-c', own, binary, ...words], { env: { ...env, RESTORED_STARTER_MODELS: 'false' } }, (error, out, err) => (error ? fail(new Error(err)) : done(1000 / JSON.parse(out).pipeline.total_ms.median)));
+  })));
+  return rates.reduce((a, b) => a + b, 0);
 }
 
 // Sends jobs, several at a time, until so many have been sent or `enough` says so; their number.
@@ -131,6 +145,11 @@ export async function scale(counts, tell) {
       await ended((await db.ended()) + 2 * count);
       const run = await measure(cluster, count, cpus, rest);
       rate = Math.max(rate, run.rate / count);
+      if (cpus.length && !upscaler) {
+        signal('SIGSTOP');
+        run.without = await without(cluster, cpus.slice(0, count));
+        signal('SIGCONT');
+      }
       tell({ workers: count, fed: false, ...run });
     }
     return { twice: Number(await db.sql('SELECT count(*) FROM jobs WHERE attempts > 1')), load: load() };
