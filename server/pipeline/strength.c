@@ -36,6 +36,8 @@ static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that i
 #define STRENGTH_BOTH 0.08                              /* where blocks are sure, so much less of it is enough */
 /* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
 #define STRENGTH_LARGE_NOISE 0.13
+/* Between these steps the map loses the noise; the picture's own px tell it then, by so many levels of white noise. */
+static const double strength_lost[2] = {1.5, 2.5}, strength_hiss[2] = {5, 8};
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
  * smaller face the network's error is smaller, in a larger one larger. */
 static const double strength_faint[2] = {1.0, 1.5};
@@ -98,6 +100,7 @@ struct strength_work {
     double scale;  /* of the crop's 512 px in the picture */
     double quiet;  /* the least difference of three quarters of the cells */
     double spoilt; /* the share of the difference that is in px beyond their limit */
+    double white;  /* levels of white noise in the picture, where the map is much reduced */
 };
 
 /* Where a pixel of the map is in the crop, in cells. */
@@ -255,6 +258,29 @@ static double strength_block(const struct image *picture, const struct rect *rec
     return (strength_pair(sum[0]) + strength_pair(sum[1])) / 2;
 }
 
+/* The standard deviation of white noise that has the second differences of the quiet quarter of the covered part. */
+static double strength_white(const struct image *picture, const struct rect *rect)
+{
+    const struct view_u8 view = image_view(picture);
+    const ptrdiff_t below = (ptrdiff_t)view.stride;
+    double mean[STRENGTH_CELLS * STRENGTH_CELLS];
+    const int width = (rect->width - 2) / STRENGTH_CELLS, height = (rect->height - 2) / STRENGTH_CELLS;
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
+        const int left = rect->x + 1 + i % STRENGTH_CELLS * width, top = rect->y + 1 + i / STRENGTH_CELLS * height;
+        int64_t sum = 0;
+        for (int y = top; y < top + height; y++) {
+            const uint8_t *p = view.data + (size_t)y * view.stride + 3 * (size_t)left + 1; /* green */
+            for (int x = 0; x < width; x++, p += 3) {
+                const int d = 4 * p[0] - p[-3] - p[3] - p[-below] - p[below];
+                sum += d * d;
+            }
+        }
+        mean[i] = (double)sum / fmax((double)width * height, 1);
+    }
+    qsort(mean, STRENGTH_CELLS * STRENGTH_CELLS, sizeof *mean, strength_order);
+    return sqrt(mean[STRENGTH_CELLS * STRENGTH_CELLS / 4] / 20);
+}
+
 /* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
  * common with the restoration, more for blocks that are just seen, and for more levels than smooth skin has. In a tiny
  * face noise, too, has much in common with the restoration. */
@@ -364,6 +390,8 @@ static bool strength_sum(const struct strength_work *w, double blocks, struct st
     const double large = STRENGTH_LARGE_NOISE * sums->beyond * fmax(1 - 2 * (w->map->step - 1), 0.3);
     sums->noise = strength_loud(w) * strength_rise(strength_noise[0] + large,
                                                    strength_noise[1] + large + STRENGTH_TINY_NOISE * sums->tiny, doubt);
+    sums->noise = fmax(sums->noise, strength_rise(strength_lost[0], strength_lost[1], w->map->step) *
+                                        strength_rise(strength_hiss[0], strength_hiss[1], w->white));
     const double much = sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more);
     sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * much) * (1 - 0.7 * much);
     return true;
@@ -476,6 +504,7 @@ static enum error_code strength_weigh(struct strength_work *w, const struct rect
     strength_gather(w);
     strength_calm(w);
     strength_spoil(w);
+    w->white = w->map->step > strength_lost[0] ? strength_white(picture, covered) : 0;
     const double damage = strength_judge(w, strength_block(picture, covered));
     thread_for(thread_bands(rect->height), strength_rows, w);
     /* What damage does not explain is not believed. */

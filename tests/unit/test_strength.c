@@ -69,6 +69,8 @@ static void compress(float *luma)
         }
 }
 
+static float white; /* the standard deviation of noise that weigh() adds to the picture's own px */
+
 /* Restoring `picture` to `restoration`, both 512 × 512, the picture reduced to the scale. Sets the face's figures. */
 static struct face weigh(const float *picture, const float *restoration, double scale, double weight)
 {
@@ -83,8 +85,10 @@ static struct face weigh(const float *picture, const float *restoration, double 
     memcpy(copy, picture, PLANE * sizeof *copy);
     const struct view_f32 to = {small, side, side, 1, (size_t)side}, from = {copy, CROP, CROP, 1, CROP};
     warp_smooth_f32(&to, 0, 0, &from, reduce, border);
-    for (int i = 0; i < side * side; i++)
-        memset((uint8_t *)r->picture->pixels + 3 * i, (int)fminf(fmaxf(rintf(small[i]), 0), 255), 3);
+    for (int i = 0; i < side * side; i++) {
+        const float v = white > 0 ? small[i] + white * normal() : small[i];
+        memset((uint8_t *)r->picture->pixels + 3 * i, (int)fminf(fmaxf(rintf(v), 0), 255), 3);
+    }
     struct face face = {.size = CROP, .restoration_float = malloc(3 * PLANE * sizeof(float))};
     face.affine[0] = face.affine[4] = 1 / scale;
     face.affine[2] = face.affine[5] = 0.5 / scale - 0.5;
@@ -265,6 +269,14 @@ static void large_faces(void **state)
     const double blocks = weigh(worse, truth, 2, -1).used;
     printf("    even detail: %.3f, little added: %.3f, to one with blocks: %.3f\n", even, little, blocks);
     assert_true(even < 0.1 && little < 0.2 && blocks > 0.95);
+    set(0); /* six times as large: a map of 1024 px hardly has the noise of 3072 */
+    blur(worse, 1);
+    const double clean = weigh(truth, worse, 6, -1).used;
+    white = 12;
+    const double noisy = weigh(truth, worse, 6, -1).used;
+    white = 0;
+    printf("    of 2000 px: %.3f, with noise %.3f\n", clean, noisy);
+    assert_true(clean < 0.1 && noisy > 0.7);
 }
 
 /* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; where it
