@@ -120,10 +120,18 @@ void backend_account_remove(struct backend_account *account, uint64_t bytes)
 /* --- devices -------------------------------------------------------------------------------------------------------
  */
 
+static void device_free_room(struct device *device)
+{
+    free(device->room);
+    device->room = NULL;
+    device->room_size = 0;
+}
+
 void device_close(struct device **device)
 {
     if (!*device)
         return;
+    device_free_room(*device);
     host_run_give_back(*device, 0);
     (*device)->backend->close(*device);
     *device = NULL;
@@ -229,7 +237,8 @@ static bool plan_check_target(const struct plan_shape *shape, const struct run_i
 static enum error_code plan_check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
 {
     for (int i = 0; i < plan->input_count; i++)
-        if (!run->inputs[i].planes && (!run->inputs[i].images || plan->shapes[i].c != 3 || !run->range))
+        if (!run->inputs[i].planes &&
+            (!run->inputs[i].images || plan->shapes[i].c != (run->inputs[i].points ? 4 : 3) || !run->range))
             return error_set(err, ERROR_INTERNAL, "input %d is no picture", i);
     for (int i = 0; i < plan->output_count && run->outputs; i++) {
         const struct plan_shape *shape = &plan->shapes[plan->input_count + i];
@@ -237,7 +246,7 @@ static enum error_code plan_check_pictures(const struct plan *plan, const struct
             for (int t = 0; t < run->outputs[i].images[n].target_count; t++)
                 if (!plan_check_target(shape, run, &run->outputs[i].images[n].targets[t]))
                     return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
-        if (run->outputs[i].canvas && shape->c != 3)
+        if ((run->outputs[i].canvas || run->outputs[i].points) && shape->c != 3)
             return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
     }
     return OK;
@@ -366,9 +375,21 @@ uint64_t device_staged(const struct device *device)
     return device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged);
 }
 
+void *device_room(struct device *device, size_t bytes)
+{
+    if (bytes > device->room_size) {
+        device_free_room(device);
+        device->room = mem_alloc(bytes, 1);
+        device->room_size = device->room ? bytes : 0;
+    }
+    return device->room;
+}
+
 void device_give_back(struct device *device, uint64_t keep)
 {
     host_run_give_back(device, keep);
+    if (device->room_size > keep)
+        device_free_room(device);
     if (device->backend->give_back)
         device->backend->give_back(device, keep);
 }

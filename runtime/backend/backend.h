@@ -51,10 +51,13 @@ struct run_options {
 
 typedef void run_rows_fn(void *user, const float *planes, int first, int count);
 
-/* What goes into an input: one of the two is set. */
+/* What goes into an input: one of the first two is set. */
 struct run_input {
     const float *planes;                /* float32, dense NCHW */
     const struct raster_source *images; /* n pictures; the tensor has 3 channels */
+    /* With n pictures: pixels of each that have other values. Then the tensor has a fourth channel, which is 1 there
+     * and 0 elsewhere. They are not needed once the run is submitted. */
+    const struct raster_points *points;
 };
 
 /* What becomes of one image of an output. */
@@ -71,11 +74,12 @@ struct run_image {
     } done;
 };
 
-/* What becomes of an output; nothing where both are NULL. */
+/* What becomes of an output, by one of the first three; nothing where all are NULL. */
 struct run_output {
-    float *planes;                  /* float32, dense NCHW */
-    const struct run_image *images; /* n of them; the tensor has 3 channels, or targets are labels or levels */
-    struct canvas *canvas;          /* NULL: targets show the image itself */
+    float *planes;                      /* float32, dense NCHW */
+    const struct run_image *images;     /* n of them; the tensor has 3 channels, or targets are labels or levels */
+    const struct raster_points *points; /* n of them; the tensor has 3 channels */
+    struct canvas *canvas;              /* NULL: targets show the image itself */
 };
 
 struct run_io {
@@ -216,6 +220,10 @@ uint64_t device_held(const struct device *device);
 /* Bytes of host memory that a GPU's handle holds for transfers; device_held does not count them. */
 uint64_t device_staged(const struct device *device);
 
+/* At least so many bytes of host memory for who works with the device, who has them until the next call; they are kept
+ * until device_give_back, since new pages cost more than what is written into them. NULL: there are none. */
+void *device_room(struct device *device, size_t bytes);
+
 /* Frees the buffers that no run uses now, but for `keep` bytes; the next runs allocate them again, which costs some
  * ms. */
 void device_give_back(struct device *device, uint64_t keep);
@@ -290,6 +298,8 @@ struct device {
     struct plan_cache *cache;      /* shared by all sessions on it, or NULL: see runtime/plan_cache.h */
     void *tensors;                 /* host_run.c's, of the last run; NULL: none are kept */
     size_t tensors_size;
+    void *room; /* device_room's */
+    size_t room_size;
 };
 struct plan {
     const struct backend *backend;

@@ -200,6 +200,8 @@ static void host_write_output(const struct run_io *run, const struct run_output 
         const struct host_rows all = {planes + (size_t)n * image, 0, shape->h};
         if (image > 1 && n < 32 && raster_equal(all.planes, image))
             result->flat |= 1u << n;
+        if (output->points)
+            raster_take_points(&output->points[n], image / 3, all.planes);
         if (!output->images)
             continue;
         host_take_rows(run, output, &output->images[n], shape, &all);
@@ -321,9 +323,12 @@ enum error_code host_run(struct plan *plan, const struct run_io *run, struct run
     for (int i = 0; i < plan->input_count && code == OK; i++) {
         const struct plan_shape *shape = &plan->shapes[i];
         all[i] = planes[i] ? planes[i] : (float *)(uintptr_t)run->inputs[i].planes; /* which is only read */
-        for (int n = 0; n < shape->n && planes[i]; n++)
-            raster_read(&run->inputs[i].images[n], shape->h, shape->w, run->range,
-                        planes[i] + (size_t)n * host_values_of(shape));
+        for (int n = 0; n < shape->n && planes[i]; n++) {
+            float *to = planes[i] + (size_t)n * host_values_of(shape);
+            raster_read(&run->inputs[i].images[n], shape->h, shape->w, run->range, to);
+            if (run->inputs[i].points)
+                raster_put_points(&run->inputs[i].points[n], (size_t)shape->h * (size_t)shape->w, to);
+        }
     }
     for (int i = 0; i < plan->output_count && code == OK; i++)
         all[plan->input_count + i] =
@@ -336,7 +341,7 @@ enum error_code host_run(struct plan *plan, const struct run_io *run, struct run
         plan->device->busy_ms += host_now_ms() - start;
     }
     for (int i = 0; i < plan->output_count && code == OK && !in_rows; i++)
-        if (run->outputs[i].planes || run->outputs[i].images)
+        if (run->outputs[i].planes || run->outputs[i].images || run->outputs[i].points)
             host_write_output(run, &run->outputs[i], &plan->shapes[plan->input_count + i], all[plan->input_count + i],
                               result);
     host_run_give_back(plan->device, HOST_KEPT);

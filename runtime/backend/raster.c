@@ -69,6 +69,24 @@ void raster_read(const struct raster_source *source, int h, int w, const struct 
     thread_for(thread_bands(h), raster_read_rows, &loop);
 }
 
+void raster_put_points(const struct raster_points *points, size_t pixels, float *planes)
+{
+    memset(planes + 3 * pixels, 0, pixels * sizeof *planes);
+    for (int i = 0; i < points->count; i++) {
+        for (size_t c = 0; c < 3; c++)
+            planes[c * pixels + points->places[i]] = points->planes[c * pixels + points->places[i]];
+        planes[3 * pixels + points->places[i]] = 1;
+    }
+}
+
+void raster_take_points(const struct raster_points *points, size_t pixels, const float *planes)
+{
+    float *to = points->values;
+    for (int i = 0; i < points->count; i++)
+        for (size_t c = 0; c < 3; c++)
+            *to++ = planes[c * pixels + points->places[i]];
+}
+
 bool raster_flat(const struct raster_source *source, int h, int w)
 {
     const size_t size = raster_pixel(source->form) / 3;

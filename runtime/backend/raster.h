@@ -43,6 +43,14 @@ struct raster_layer {
     float weight;
 };
 
+/* Pixels of an image by their places, y * width + x. */
+struct raster_points {
+    const uint32_t *places;
+    int count;
+    const float *planes; /* of an input: three planes of the whole image's values, of which those count */
+    float *values;       /* of a result: three a place */
+};
+
 /* Where a rectangle of a result goes: its pixel (x, y) is the first of data. */
 struct raster_target {
     enum raster_form form;
@@ -63,6 +71,11 @@ struct raster_target {
 
 /* The source's h × w pixels as 3 planes. */
 void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes);
+
+/* Sets those pixels of an image's `pixels` a plane, of four planes, of which the fourth becomes 1 there and 0
+ * elsewhere; and the points' values from three planes. */
+void raster_put_points(const struct raster_points *points, size_t pixels, float *planes);
+void raster_take_points(const struct raster_points *points, size_t pixels, const float *planes);
 
 /* A value in sixteenths, rounded, halves away from 0, plus 128: from -8 to +7.9. NaN: 0. */
 uint8_t raster_level(float value);

@@ -18,6 +18,7 @@ static enum error_code io_port_create(struct vk_build *build, int tensor, struct
     port->n = t->n;
     port->plain = port->operand.layout.run_count == 1;
     port->rgb = port->plain && port->operand.layout.channels == 3;
+    port->pointed = port->plain && port->operand.layout.channels == 4;
     return code == OK ? vk_frame_lanes(build, &port->operand.layout, &port->map, err) : code;
 }
 
@@ -53,11 +54,16 @@ static struct vk_pipeline_key io_key(const struct vk_io_port *port, const char *
 
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
 {
-    struct vk_pipeline_key keys[4 * VK_IO_MAX_PORTS];
+    struct vk_pipeline_key keys[6 * VK_IO_MAX_PORTS];
     size_t count = 0;
+    const bool points = io->ports[0].pointed;
     for (int i = 0; i < io->input_count + io->output_count; i++) {
         const struct vk_io_port *port = &io->ports[i];
         const bool in = i < io->input_count, rgb = port->rgb;
+        if (points && in && i == 0)
+            keys[count++] = io_key(port, "raster_in", RASTER_U8, 0);
+        if (points && (in ? i == 0 : rgb))
+            keys[count++] = io_key(port, in ? "points_in" : "points_out", 0, 0);
         if (rgb)
             keys[count++] = io_key(port, in ? "raster_in" : "raster_out", RASTER_U8, 0);
         if (rgb)
@@ -162,10 +168,11 @@ static enum error_code io_measure_inputs(struct vk_io_run *r)
         const struct vk_io_port *port = &io->ports[i];
         const struct run_input *input = &r->run->inputs[i];
         uint64_t bytes = input->planes ? vk_io_plane_bytes(port) : 0;
-        if (!input->planes && !port->rgb)
+        if (!input->planes && !(input->points ? port->pointed : port->rgb))
             return error_set(r->err, ERROR_UNSUPPORTED, "%s: the channels of input %d lie apart", io->name, i);
         for (int n = 0; n < port->n && !input->planes; n++)
-            bytes += vk_io_write_bytes(&input->images[n], &port->operand);
+            bytes += vk_io_write_bytes(&input->images[n], &port->operand) +
+                     (input->points ? (uint64_t)input->points[n].count * VK_IO_POINT_BYTES : 0);
         code = io_place(r, &r->up[i], bytes, &r->up_bytes);
     }
     return code;
@@ -180,12 +187,16 @@ static enum error_code io_measure_outputs(struct vk_io_run *r)
         const struct vk_io_port *port = &io->ports[io->input_count + k];
         const struct run_output *output = &r->run->outputs[k];
         uint64_t bytes = output->planes ? vk_io_plane_bytes(port) : 0, weights = 0, over = 0;
-        if (output->images && !(output->canvas ? port->rgb : port->plain))
+        if ((output->images && !(output->canvas ? port->rgb : port->plain)) || (output->points && !port->rgb))
             return error_set(r->err, ERROR_UNSUPPORTED, "%s: the channels of output %d lie apart", io->name, k);
         for (int n = 0; n < port->n && output->images; n++) {
             bytes += vk_io_read_bytes(&output->images[n]);
             for (int i = 0; i < output->images[n].target_count; i++)
                 over += vk_layers_bytes(&output->images[n].targets[i]);
+        }
+        for (int n = 0; n < port->n && output->points; n++) {
+            bytes += 3 * sizeof(float) * (uint64_t)output->points[n].count;
+            weights += sizeof(uint32_t) * (uint64_t)output->points[n].count;
         }
         if (output->canvas)
             weights = sizeof(float) * (uint64_t)port->n * ((uint64_t)port->operand.w + port->operand.h);
@@ -318,6 +329,14 @@ struct params_raster vk_io_push(const struct vk_io_run *r, const struct vk_io_po
         push.high = range->high;
     }
     return push;
+}
+
+void vk_io_dispatch_points(struct vk_io_run *r, int index, struct params_raster *push, uint32_t count)
+{
+    const uint32_t groups = vk_io_groups(count), rows = (groups + POINTS_GROUPS - 1) / POINTS_GROUPS;
+    push->width = count;
+    vk_io_dispatch(r, index, index < r->io->input_count ? "points_in" : "points_out", 0, 0, push, sizeof *push,
+                   groups < POINTS_GROUPS ? groups : POINTS_GROUPS, rows, 1);
 }
 
 uint32_t vk_io_groups(uint32_t pixels)

@@ -19,8 +19,9 @@ struct vk_io_port {
     struct vk_operand operand;
     struct vk_slice map; /* the channel of each lane */
     int n;
-    bool rgb;   /* 3 channels in one quad */
-    bool plain; /* channel k is lane k */
+    bool rgb;     /* 3 channels in one quad */
+    bool pointed; /* 4: a picture with points */
+    bool plain;   /* channel k is lane k */
 };
 
 struct vk_io_slot {
@@ -75,6 +76,9 @@ void vk_io_move_planes(struct vk_io_run *r, int index);
 /* What the picture shaders are told about an image of a port; and the number of workgroups for so many pixels. */
 struct params_raster vk_io_push(const struct vk_io_run *r, const struct vk_io_port *port, int image);
 uint32_t vk_io_groups(uint32_t pixels);
+/* An invocation for each of so many points of all of a port's images. */
+#define VK_IO_POINT_BYTES (sizeof(uint32_t) + 3 * sizeof(float)) /* in the buffer on its way into an input */
+void vk_io_dispatch_points(struct vk_io_run *r, int index, struct params_raster *push, uint32_t count);
 
 /* --- of vk_io_write.c ----------------------------------------------------------------------------------------------
  */

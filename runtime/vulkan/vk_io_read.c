@@ -79,6 +79,27 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
     used->down += stride * (uint64_t)target->height;
 }
 
+/* The points of all images. */
+static void read_points(struct vk_io_run *r, int index)
+{
+    const int k = index - r->io->input_count;
+    const struct vk_io_port *port = &r->io->ports[index];
+    struct params_raster push = vk_io_push(r, port, 0);
+    uint32_t *places = (uint32_t *)((char *)r->slot->weights.mapped + r->up[index].offset);
+    const char *from = (const char *)r->slot->readback.mapped + r->down[k].offset;
+    uint32_t count = 0;
+    for (int n = 0; n < port->n; n++) {
+        const struct raster_points *points = &r->run->outputs[k].points[n];
+        const size_t bytes = 3 * sizeof(float) * (size_t)points->count;
+        for (int i = 0; i < points->count; i++)
+            places[count++] = (uint32_t)n * push.h * push.w + points->places[i];
+        read_deliver_later(
+            r, (struct vk_rows){.from = from, .to = (char *)points->values, .bytes = bytes, .rows = bytes > 0});
+        from += bytes;
+    }
+    vk_io_dispatch_points(r, index, &push, count);
+}
+
 /* Rows of a canvas become 0. */
 static void read_clear_rows(struct vk_io_run *r, const struct vk_canvas *canvas, int y, int count)
 {
@@ -136,9 +157,11 @@ void vk_io_read(struct vk_io_run *r, int index)
     const int k = index - r->io->input_count;
     const struct run_output *output = &r->run->outputs[k];
     struct used used = {0};
-    if (!output->planes && !output->images)
+    if (!output->planes && !output->images && !output->points)
         return;
     read_check(r, index);
+    if (output->points)
+        read_points(r, index);
     if (output->planes) {
         used.down = vk_io_plane_bytes(port);
         vk_io_move_planes(r, index);

@@ -1,3 +1,7 @@
+#include <stdlib.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io_private.h"
 
 /* A window of a picture: the part that is uploaded. */
@@ -37,7 +41,8 @@ uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_o
     return window_bytes(&w, tensor);
 }
 
-static void window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
+/* What is to be copied is left to the caller. */
+static struct vk_rows window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
 {
     const struct vk_io_port *port = &r->io->ports[index];
     const struct raster_source *source = &r->run->inputs[index].images[image];
@@ -56,12 +61,37 @@ static void window_write(struct vk_io_run *r, int index, int image, uint64_t *us
                                  .to_stride = w.stride,
                                  .bytes = (size_t)w.columns * raster_pixel(source->form),
                                  .rows = w.rows};
-    vk_rows_copy(&rows, 1);
     *used += window_bytes(&w, &port->operand);
     push.columns = (uint32_t)(at / 4);
     push.rows = push.columns + push.w;
     push.data = push.rows + push.h;
     vk_io_dispatch(r, index, "raster_in", source->form, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
+    return rows;
+}
+
+/* The points of all images, over the pictures. */
+static void window_write_points(struct vk_io_run *r, int index, uint64_t used)
+{
+    const struct vk_io_port *port = &r->io->ports[index];
+    const struct raster_points *list = r->run->inputs[index].points;
+    struct params_raster push = vk_io_push(r, port, 0);
+    const size_t pixels = (size_t)push.h * push.w;
+    uint32_t count = 0;
+    for (int n = 0; n < port->n; n++)
+        count += (uint32_t)list[n].count;
+    uint32_t *places = (uint32_t *)((char *)r->slot->upload.mapped + r->up[index].offset + used);
+    float *values = (float *)(places + count);
+    push.columns = (uint32_t)(used / 4);
+    push.data = push.columns + count;
+    for (int n = 0; n < port->n; n++)
+        for (int i = 0; i < list[n].count; i++) {
+            const uint32_t place = list[n].places[i];
+            *places++ = (uint32_t)(n * (int)pixels) + place;
+            for (size_t c = 0; c < 3; c++)
+                *values++ = list[n].planes[c * pixels + place];
+        }
+    vk_command_barrier(r->commands);
+    vk_io_dispatch_points(r, index, &push, count);
 }
 
 void vk_io_write(struct vk_io_run *r, int index)
@@ -76,6 +106,15 @@ void vk_io_write(struct vk_io_run *r, int index)
         vk_io_move_planes(r, index);
         return;
     }
-    for (int n = 0; n < r->io->ports[index].n; n++)
-        window_write(r, index, n, &used);
+    const int count = r->io->ports[index].n;
+    struct vk_rows *rows = mem_alloc((size_t)count, sizeof *rows);
+    if (!rows && r->code == OK)
+        r->code = error_set(r->err, ERROR_NO_MEMORY, "out of memory for a run");
+    for (int n = 0; n < count && rows; n++)
+        rows[n] = window_write(r, index, n, &used);
+    if (rows)
+        vk_rows_copy(rows, (size_t)count);
+    if (rows && input->points)
+        window_write_points(r, index, used);
+    free(rows);
 }

@@ -143,6 +143,19 @@ int header_accept(const char *accept, const char *type, bool *named)
     return result;
 }
 
+int header_accept_coding(const char *accept, const char *coding)
+{
+    int result = 0;
+    for (bool named = false; accept && *accept && !named; accept += strcspn(accept, ",")) {
+        accept += strspn(accept, ", \t");
+        const size_t size = strcspn(accept, ";, \t");
+        named = size == strlen(coding) && !strncasecmp(accept, coding, size);
+        if (named || (size == 1 && *accept == '*'))
+            result = header_quality_of(accept + size, accept + strcspn(accept, ","));
+    }
+    return result;
+}
+
 /* Copies what a file name may contain: no control characters (C0, DEL, C1), quotes, path parts, or characters that some
  * file system forbids. */
 static size_t header_clean_name(const char *text, char *out, size_t room)

@@ -32,6 +32,9 @@ bool header_is_length(const char *text, size_t size);
  * accepts all. named (may be NULL): whether a range other than the wildcard for everything names it. */
 int header_accept(const char *accept, const char *type, bool *named);
 
+/* The same of an Accept-Encoding header for a coding; without one no coding is wanted. */
+int header_accept_coding(const char *accept, const char *coding);
+
 /* The name of a result's file, made from the client's file name: its last path part without extension, "_suffix" if
  * there is one, ".extension". Control characters, quotes, path parts and what file systems forbid are removed. name
  * NULL or empty: "restored". */

@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "runtime/base/embed.h"
+#include "server/http/header.h"
 #include "server/http/router.h"
 
 #define POLICY_MAX 512
@@ -50,9 +51,8 @@ bool route_static_has(const char *path)
 /* Whether it is worth compressing, and the client takes that. */
 static bool route_static_shrinks(const struct request *request, const struct route_file *file)
 {
-    const char *takes = router_header(request, MHD_HTTP_HEADER_ACCEPT_ENCODING);
-    const char *gzip = takes ? strstr(takes, "gzip") : NULL;
-    return gzip && strncmp(gzip, "gzip;q=0", 8) != 0 && file->size > 512 && file->size < UINT32_MAX &&
+    const int takes = header_accept_coding(router_header(request, MHD_HTTP_HEADER_ACCEPT_ENCODING), "gzip");
+    return takes > 0 && file->size > 512 && file->size < UINT32_MAX &&
            (strncmp(file->type, "image/", 6) != 0 || strstr(file->type, "svg"));
 }
 

@@ -144,21 +144,25 @@ static size_t changes_begin(const struct fill_changes *changes, int y)
     return y ? changes->row_ends[y - 1] : 0;
 }
 
-/* The cores that a place belongs to: its own, and one that it is blended with. */
-static void changes_cores(int place, const struct fill_cut *cut, int cores, int *first, int *last)
+/* The cores that a place belongs to: its own, and one that it is blended with. Returns from where on it may be others.
+ */
+static int changes_cores(int place, const struct fill_cut *cut, int cores, int *first, int *last)
 {
-    const int own = place / cut->core, at = place % cut->core;
+    const int own = place / cut->core, at = place % cut->core, begin = place - at;
     *first = at < cut->blend && own > 0 ? own - 1 : own;
     *last = at >= cut->core - cut->blend && own + 1 < cores ? own + 1 : own;
+    return begin + (at < cut->blend ? cut->blend : at < cut->core - cut->blend ? cut->core - cut->blend : cut->core);
 }
 
 void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used)
 {
     for (int y = 0; y < changes->height; y++) {
-        int top, bottom, left, right;
+        int top, bottom, left, right, next = 0;
         changes_cores(y, cut, cut->rows, &top, &bottom);
         for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
-            changes_cores((int)changes->list[i].x, cut, cut->columns, &left, &right);
+            if ((int)changes->list[i].x < next)
+                continue;
+            next = changes_cores((int)changes->list[i].x, cut, cut->columns, &left, &right);
             for (int row = top; row <= bottom; row++)
                 used[row * cut->columns + left] = used[row * cut->columns + right] = true;
         }

@@ -28,7 +28,10 @@ static struct fill_cut fill_cut(int side, int width, int height)
 struct fill_flight {
     struct fill_window windows[FILL_BATCH];
     int room, count, sent; /* windows: that have memory, that are at work, that the network gets */
-    float *in, *out;       /* 4 planes of each window, and the network's 3 of each */
+    /* of those, and what it gets of each, and what is taken of its result */
+    struct raster_source pictures[FILL_BATCH];
+    struct raster_points holes[FILL_BATCH], near[FILL_BATCH];
+    float *values; /* of the result */
     struct session_shape shape;
     struct run_input input;
     struct run_output output;
@@ -49,21 +52,26 @@ struct fill {
     bool blank;   /* the network is given nothing in the holes */
     struct fill_flight flights[2];
     int flight_count;
-    float *scratch;            /* of a flight's windows: one flight at a time is worked on */
+    void *memory;              /* of windows, and scratch for those of a flight: one at a time is worked on */
+    bool kept;                 /* the device keeps it */
+    int *clamped;              /* columns and rows of a window of which a part lies beyond the picture */
     struct fill_coarse coarse; /* made when it is needed */
     int batch;
 };
+
+/* As fill_scale. */
+static const struct raster_range fill_range = {.unit = 127.5f, .mean = {1, 1, 1}, .deviation = 1, .low = -1, .high = 1};
 
 /* ---- the network ------------------------------------------------------------------------------------------------- */
 
 /* The run of so many of a flight's windows, from `first` on. */
 static void fill_describe(struct fill *f, struct fill_flight *flight, int first, int count)
 {
-    const size_t pixels = (size_t)f->cut.pixels;
     flight->shape = (struct session_shape){.n = count, .h = f->cut.side, .w = f->cut.side};
-    flight->input = (struct run_input){.planes = flight->in + 4 * pixels * (size_t)first};
-    flight->output = (struct run_output){.planes = flight->out + 3 * pixels * (size_t)first};
+    flight->input = (struct run_input){.images = flight->pictures + first, .points = flight->holes + first};
+    flight->output = (struct run_output){.points = flight->near + first};
     flight->run = repair_io(f->step, ROLE_FILLER, &flight->input, &flight->output);
+    flight->run.range = &fill_range;
     f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
 }
 
@@ -128,24 +136,50 @@ static void fill_finish_item(void *context, int item)
     fill_roughen(w);
 }
 
-/* Gives the windows their planes, those that the network gets first. Returns whether one is empty. */
-static bool fill_place(struct fill *f, struct fill_flight *flight)
+/* Which windows the network gets. Returns whether one is empty. */
+static bool fill_sort(struct fill *f, struct fill_flight *flight)
 {
-    const size_t pixels = (size_t)f->cut.pixels;
-    int plain = flight->count;
     bool empty = false;
-    flight->sent = 0;
     for (int i = 0; i < flight->count; i++) {
         struct fill_window *w = &flight->windows[i];
         w->empty = w->empty && f->large;
         w->plain = w->empty || !f->network;
         empty = empty || w->empty;
-        const size_t place = (size_t)(w->plain ? --plain : flight->sent++);
-        w->rgb = flight->in + 4 * pixels * place;
-        w->mask = w->rgb + 3 * pixels;
-        w->result = w->plain ? NULL : flight->out + 3 * pixels * place;
     }
     return empty;
+}
+
+/* What the network gets of a flight's windows, and where its results go: the picture, and what holes are filled with,
+ * so that little has to be sent. */
+static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, struct error *err)
+{
+    const struct image *picture = f->picture;
+    const size_t px = 3 * (size_t)picture->bits / 8;
+    size_t count = 0;
+    flight->sent = 0;
+    for (int i = 0; i < flight->count; i++)
+        count += flight->windows[i].plain ? 0 : (size_t)flight->windows[i].near_count;
+    flight->values = mem_alloc(count, 3 * sizeof *flight->values);
+    if (!flight->values)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    float *values = flight->values;
+    for (int i = 0; i < flight->count; i++) {
+        struct fill_window *w = &flight->windows[i];
+        if (w->plain)
+            continue;
+        const size_t at = (size_t)w->y * (size_t)picture->width + (size_t)w->x;
+        flight->pictures[flight->sent] =
+            (struct raster_source){.form = picture->bits == 16 ? RASTER_U16 : RASTER_U8,
+                                   .data = (const char *)picture->pixels + px * at,
+                                   .stride = px * (size_t)picture->width,
+                                   .columns = picture->width < f->cut.side ? f->clamped : NULL,
+                                   .rows = picture->height < f->cut.side ? f->clamped + f->cut.side : NULL};
+        flight->holes[flight->sent] = (struct raster_points){w->holes, w->hole_count, w->rgb, NULL};
+        flight->near[flight->sent++] = (struct raster_points){w->near, w->near_count, NULL, values};
+        w->result = values;
+        values += 3 * (size_t)w->near_count;
+    }
+    return OK;
 }
 
 /* Prepares a flight's windows and sends them to the device. */
@@ -155,11 +189,15 @@ static enum error_code fill_begin(struct fill *f, struct fill_flight *flight, st
     enum error_code code = OK;
     if (f->large)
         thread_for(flight->count, fill_measure_item, &work);
-    if (fill_place(f, flight) && !f->coarse.rgb)
+    if (fill_sort(f, flight) && !f->coarse.rgb)
         code = fill_make_coarse(&f->coarse, f->picture, f->unknown, err);
     if (code != OK)
         return code;
     thread_for(flight->count, fill_prepare_item, &work);
+    if (f->network)
+        code = fill_pack(f, flight, err);
+    if (code != OK)
+        return code;
     return flight->sent ? fill_no_room(f, fill_run(f, flight, err), err) : OK;
 }
 
@@ -192,7 +230,9 @@ static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, s
         return fill_no_room(f, code, err);
     thread_for(flight->count, fill_finish_item, &work);
     fill_changes_add(&f->changes, flight->windows, flight->count);
-    flight->count = 0;
+    free(flight->values);
+    flight->values = NULL;
+    flight->count = flight->sent = 0;
     return step_check(f->step, err);
 }
 
@@ -242,17 +282,31 @@ static enum error_code fill_windows(struct fill *f, struct error *err)
     return code;
 }
 
-static bool fill_flight_create(struct fill *f, struct fill_flight *flight, int most)
+/* Memory for the windows, of which so many are needed in all. */
+static bool fill_room(struct fill *f, int needed)
 {
-    const size_t pixels = (size_t)f->cut.pixels, windows = (size_t)(most < FILL_BATCH ? most : FILL_BATCH);
-    flight->in = mem_alloc(windows * pixels, 4 * sizeof *flight->in);
-    flight->out = f->network ? mem_alloc(windows * pixels, 3 * sizeof *flight->out) : NULL;
-    bool room = flight->in && (flight->out || !f->network);
-    while (room && (size_t)flight->room < windows)
-        room = fill_window_create(&flight->windows[flight->room++], &f->cut);
-    for (int i = 0; i < flight->room; i++)
-        flight->windows[i].scratch = f->scratch + (size_t)i * pull_push_scratch(f->cut.side, f->cut.side);
-    return room;
+    const size_t bytes = fill_window_bytes(&f->cut),
+                 scratch = pull_push_scratch(f->cut.side, f->cut.side) * sizeof(float);
+    const int most = f->flight_count * FILL_BATCH, many = needed < most ? needed : most,
+              abreast = needed < FILL_BATCH ? needed : FILL_BATCH;
+    const size_t all = (size_t)many * bytes + (size_t)abreast * scratch;
+    f->kept = f->step->context;
+    f->memory = f->kept ? device_room(f->step->context->device, all) : mem_alloc(all, 1);
+    f->clamped = mem_alloc(2 * (size_t)f->cut.side, sizeof *f->clamped);
+    if (!f->memory || !f->clamped)
+        return false;
+    char *at = f->memory, *own = at + (size_t)many * bytes;
+    for (int i = 0; i < many; i++) {
+        struct fill_flight *flight = &f->flights[i / FILL_BATCH];
+        struct fill_window *w = &flight->windows[flight->room];
+        fill_window_place(w, &f->cut, at + (size_t)i * bytes);
+        w->scratch = (float *)(own + (size_t)flight->room++ * scratch);
+    }
+    for (int i = 0; i < f->cut.side; i++) {
+        f->clamped[i] = i < f->picture->width ? i : f->picture->width - 1;
+        f->clamped[f->cut.side + i] = i < f->picture->height ? i : f->picture->height - 1;
+    }
+    return true;
 }
 
 static enum error_code fill_create(struct fill *f, struct error *err)
@@ -267,14 +321,8 @@ static enum error_code fill_create(struct fill *f, struct error *err)
         fill_changes_used(&f->changes, &f->cut, f->used);
     for (size_t i = 0; i < cores && f->used; i++)
         needed += f->used[i];
-    bool room = f->used != NULL;
     f->flight_count = needed > FILL_BATCH && f->batch == FILL_BATCH ? 2 : 1; /* others are waited for at once */
-    const size_t most = (size_t)(needed < FILL_BATCH ? needed : FILL_BATCH);
-    f->scratch = mem_alloc(most * pull_push_scratch(f->cut.side, f->cut.side), sizeof *f->scratch);
-    room = room && f->scratch;
-    for (int i = 0; i < f->flight_count && room; i++)
-        room = fill_flight_create(f, &f->flights[i], needed - i * FILL_BATCH);
-    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    return f->used && fill_room(f, needed) ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
 }
 
 static void fill_free(struct fill *f)
@@ -285,14 +333,12 @@ static void fill_free(struct fill *f)
         struct run_result result;
         if (flight->plan && plan_wait(flight->plan, &result, &ignored)) /* it writes into the flight's memory */
             error_clear(&ignored);
-        for (int k = 0; k < flight->room; k++)
-            fill_window_free(&flight->windows[k]);
-        free(flight->in);
-        free(flight->out);
+        free(flight->values);
     }
     fill_changes_free(&f->changes);
     free(f->used);
-    free(f->scratch);
+    free(f->clamped);
+    free(f->kept ? NULL : f->memory);
     free(f->coarse.rgb);
 }
 

@@ -21,8 +21,7 @@ struct fill_coarse {
     int width, height;
 };
 
-/* A window at work: planes of side². Its pixels are on the 8-bit scale until the network gets them, then from -1 to 1.
- */
+/* A window at work: planes of side², on the 8-bit scale; holes that the network gets, from -1 to 1. */
 struct fill_window {
     const struct fill_cut *cut;
     const struct image *picture;
@@ -31,10 +30,10 @@ struct fill_window {
     bool empty, plain;      /* plain: the network does not get it */
     bool deep;              /* one of its holes is wide enough for grain */
     float *rgb, *mask;      /* 3 planes; 1 in holes */
-    const float *result;    /* of the network: 3 planes, from -1 to 1; NULL: none */
+    const float *result;    /* of the network: three values, from -1 to 1, for each of `near` */
     float *scratch;         /* of pull_push */
-    uint32_t *holes;        /* their places, in order */
-    int hole_count;
+    uint32_t *holes, *near; /* places in order: of holes; of them and what is up to REPAIR_FEATHER px from them */
+    int hole_count, near_count;
     int *lefts,
         *rights; /* of each row, the columns of its first hole and of its last; beyond each other: it has none */
     float grain; /* standard deviation, on the 8-bit scale */
@@ -42,9 +41,9 @@ struct fill_window {
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-/* Without rgb, mask and scratch, which are to be set. To be freed in any case. */
-bool fill_window_create(struct fill_window *w, const struct fill_cut *cut);
-void fill_window_free(struct fill_window *w);
+/* Bytes of what a window has for itself, and the window that has it at `memory`; scratch is to be set. */
+size_t fill_window_bytes(const struct fill_cut *cut);
+void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory);
 
 /* Sets `empty`. */
 void fill_measure(struct fill_window *w);
@@ -52,8 +51,8 @@ void fill_measure(struct fill_window *w);
 void fill_read(struct fill_window *w);
 /* Fills it smoothly; coarse: for an empty window, else NULL. blank: the network is given nothing in the holes. */
 void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank);
-/* From the 8-bit scale to the network's, in place; and back, from its result, clamped: in the holes and up to
- * REPAIR_FEATHER px from them. */
+/* The holes from the 8-bit scale to the network's, in place, and `near`; then back, from the network's result, clamped.
+ */
 void fill_scale(struct fill_window *w);
 void fill_take(struct fill_window *w);
 /* Adds the grain that the fill lacks, in a deep window: in thin holes nobody misses it, and it is an error. The mask is

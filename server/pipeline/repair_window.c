@@ -14,19 +14,20 @@
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
-bool fill_window_create(struct fill_window *w, const struct fill_cut *cut)
+size_t fill_window_bytes(const struct fill_cut *cut)
 {
-    *w = (struct fill_window){.cut = cut};
-    w->holes = mem_alloc((size_t)cut->pixels, sizeof *w->holes);
-    w->lefts = mem_alloc((size_t)cut->side, 2 * sizeof *w->lefts);
-    w->rights = w->lefts ? w->lefts + cut->side : NULL;
-    return w->holes && w->lefts;
+    return (size_t)cut->pixels * (4 * sizeof(float) + 2 * sizeof(uint32_t)) + (size_t)cut->side * 2 * sizeof(int);
 }
 
-void fill_window_free(struct fill_window *w)
+void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory)
 {
-    free(w->holes);
-    free(w->lefts);
+    const size_t pixels = (size_t)cut->pixels;
+    *w = (struct fill_window){.cut = cut, .rgb = memory};
+    w->mask = w->rgb + 3 * pixels;
+    w->holes = (uint32_t *)(w->mask + pixels);
+    w->near = w->holes + pixels;
+    w->lefts = (int *)(w->near + pixels);
+    w->rights = w->lefts + cut->side;
 }
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
@@ -127,31 +128,54 @@ static void window_span(const struct fill_window *w, int y, int reach, int *from
     *to = right < 0 ? -1 : right + reach < side ? right + reach : side - 1;
 }
 
-void fill_scale(struct fill_window *w)
+/* How many holes there are in each column of some rows. */
+static void window_columns(const float *restrict mask, int side, int rows, int from, int to, float *restrict column)
 {
-    const size_t samples = 3 * (size_t)w->cut->pixels;
-    float *rgb = w->rgb;
-    for (size_t i = 0; i < samples; i++)
-        rgb[i] = rgb[i] / 127.5f - 1;
+    for (int x = from; x <= to; x++)
+        column[x] = 0;
+    for (int y = 0; y < rows; y++)
+        for (int x = from; x <= to; x++)
+            column[x] += mask[y * side + x];
 }
 
-static void window_take(const float *restrict from, float *restrict to, int count)
+/* Lists what is near holes. The scratch is used up. */
+static void window_list_near(struct fill_window *w)
 {
-    for (int i = 0; i < count; i++) {
-        const float above = from[i] > -1 ? from[i] : -1;
-        to[i] = ((above < 1 ? above : 1) + 1) * 127.5f;
+    const int side = w->cut->side;
+    w->near_count = 0;
+    for (int y = 0, from, to; y < side; y++) {
+        const int first = y > REPAIR_FEATHER ? y - REPAIR_FEATHER : 0,
+                  last = y + REPAIR_FEATHER < side ? y + REPAIR_FEATHER : side - 1;
+        window_span(w, y, REPAIR_FEATHER, &from, &to);
+        window_columns(w->mask + first * side, side, last - first + 1, from, to, w->scratch);
+        for (int x = from; x <= to; x++) {
+            float holes = 0;
+            for (int i = -REPAIR_FEATHER; i <= REPAIR_FEATHER; i++)
+                holes += x + i >= from && x + i <= to ? w->scratch[x + i] : 0;
+            if (holes > 0)
+                w->near[w->near_count++] = (uint32_t)(y * side + x);
+        }
     }
+}
+
+void fill_scale(struct fill_window *w)
+{
+    for (int i = 0; i < w->hole_count; i++)
+        for (int c = 0; c < 3; c++) {
+            float *v = w->rgb + c * w->cut->pixels + w->holes[i];
+            *v = *v / 127.5f - 1;
+        }
+    window_list_near(w);
 }
 
 void fill_take(struct fill_window *w)
 {
-    for (int y = 0, from, to; y < w->cut->side; y++) {
-        window_span(w, y, REPAIR_FEATHER, &from, &to);
-        for (int c = 0; c < 3 && from <= to; c++) {
-            const size_t at = (size_t)c * (size_t)w->cut->pixels + (size_t)(y * w->cut->side + from);
-            window_take(w->result + at, w->rgb + at, to - from + 1);
+    const float *from = w->result;
+    for (int i = 0; i < w->near_count; i++)
+        for (int c = 0; c < 3; c++) {
+            const float v = *from++, above = v > -1 ? v : -1;
+            w->rgb[c * w->cut->pixels + w->near[i]] = ((above < 1 ? above : 1) + 1) * 127.5f;
         }
-    }
 }
 
 /* ---- grain ------------------------------------------------------------------------------------------------------- */

@@ -144,6 +144,7 @@ struct params_upload {
 #define RASTER_LEVEL 4
 #define RASTER_ROW 4 /* pixels of an invocation that writes: whole words in any form */
 #define RASTER_GROUP 64
+#define POINTS_GROUPS 1024 /* workgroups side by side, of shaders that work point by point; more are in further rows */
 struct params_raster {
     PARAMS_UINT image, h, w, channels; /* of the tensor */
     PARAMS_OPERAND tensor;

@@ -1,7 +1,9 @@
 // The repair of what is looked at, over the picture, before a mask is kept.
 import { addLayer } from './compare.js';
 import { $, element, lay } from './dom.js';
+import { t } from './lang.js';
 import { fields } from './options.js';
+import * as panel from './panel.js';
 import { ask } from './server.js';
 
 const most = 1024; // pixels of a side
@@ -35,7 +37,7 @@ export function end() {
   show(false);
 }
 
-// Shows it, or ends that. mask: a promise of the mask of the place, {blob}.
+// Shows it, or ends that, or says why not. mask: a promise of the mask of the place, {blob}.
 export async function look(size, [x, y, width, height], mask, kinds) {
   if (request) return end();
   const own = request = new AbortController();
@@ -48,13 +50,16 @@ export async function look(size, [x, y, width, height], mask, kinds) {
     body.append('mask', (await mask).blob);
     body.append('image', await canvas.convertToBlob(), 'part.png');
     const answer = await ask('v1/restore', { method: 'POST', body, signal: own.signal });
+    if (!answer.ok) throw new Error((await answer.json()).detail ?? '');
     URL.revokeObjectURL(image.src);
     image.src = URL.createObjectURL(await answer.blob());
     await image.decode();
     if (request !== own) return;
     lay(image, [x, y, width, height], size);
     show(true);
-  } catch {
-    if (request === own) end();
+  } catch (error) {
+    if (request !== own) return;
+    end();
+    panel.fail(t('The preview could not be made.'), { told: error.message });
   }
 }

@@ -69,6 +69,7 @@ export default {
   'Start again': 'Neu beginnen',
   Keep: 'Behalten',
   'The mask could not be made.': 'Die Maske konnte nicht gemacht werden.',
+  'The preview could not be made.': 'Die Vorschau konnte nicht gemacht werden.',
   'The mask is kept: restore the picture to use it.': 'Die Maske ist behalten: restaurieren Sie das Bild, um sie zu verwenden.',
   '{0} % from the left, {1} % from the top': '{0} % von links, {1} % von oben',
   Restoration: 'Restaurierung',

@@ -69,6 +69,7 @@ export default {
   'Start again': 'Empezar de nuevo',
   Keep: 'Conservar',
   'The mask could not be made.': 'No se pudo crear la máscara.',
+  'The preview could not be made.': 'No se pudo crear la vista previa.',
   'The mask is kept: restore the picture to use it.': 'La máscara está guardada: restaure la imagen para usarla.',
   '{0} % from the left, {1} % from the top': '{0} % desde la izquierda, {1} % desde arriba',
   Restoration: 'Restauración',

@@ -69,6 +69,7 @@ export default {
   'Start again': 'Recommencer',
   Keep: 'Conserver',
   'The mask could not be made.': 'Le masque n’a pas pu être créé.',
+  'The preview could not be made.': 'L’aperçu n’a pas pu être créé.',
   'The mask is kept: restore the picture to use it.': 'Le masque est conservé : restaurez l’image pour l’utiliser.',
   '{0} % from the left, {1} % from the top': '{0} % depuis la gauche, {1} % depuis le haut',
   Restoration: 'Restauration',

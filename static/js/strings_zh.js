@@ -69,6 +69,7 @@ export default {
   'Start again': '重新开始',
   Keep: '保留',
   'The mask could not be made.': '无法生成蒙版。',
+  'The preview could not be made.': '无法生成预览。',
   'The mask is kept: restore the picture to use it.': '蒙版已保留：修复照片时将使用它。',
   '{0} % from the left, {1} % from the top': '距左侧 {0} %，距顶部 {1} %',
   Restoration: '修复',

@@ -109,6 +109,7 @@ test('the page is sent compressed to those that take it, and is small', async ()
   assert.notEqual(small.headers.etag, plain.headers.etag);
   assert.equal(gunzipSync(small.body).toString(), plain.body.toString());
   assert.equal((await raw('/', { 'Accept-Encoding': 'gzip;q=0' })).headers['content-encoding'], undefined);
+  assert.equal((await raw('/', { 'Accept-Encoding': 'br, gzip;q=0.5' })).headers['content-encoding'], 'gzip');
   assert.equal((await raw('/sample.jpg', { 'Accept-Encoding': 'gzip' })).headers['content-encoding'], undefined);
   // The page and all scripts, those that are imported later and by workers, too; another language than English comes on top,
   // and the style sheet.

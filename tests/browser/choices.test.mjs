@@ -291,6 +291,17 @@ test('damage by kind: shown, left out, tried out at the place, and kept', async 
   assert.deepEqual(changed, [true, false]);
   await preview.click();
   await page.locator('.looking').waitFor({ ...wait, state: 'detached' });
+  // One that fails is told, in words and with the server's reason, and the next one works.
+  const refused = { status: 507, contentType: 'application/problem+json', body: JSON.stringify({ status: 507, detail: 'no room for it' }) };
+  await page.route('**/v1/restore', (route) => route.fulfill(refused), { times: 1 });
+  await preview.click();
+  await page.getByText('The preview could not be made.').waitFor(wait);
+  await page.getByText('no room for it').waitFor({ ...wait, state: 'attached' });
+  assert.equal(await preview.getAttribute('aria-pressed'), 'false');
+  await preview.click();
+  await page.locator('.looking').waitFor({ ...wait, state: 'attached' });
+  await preview.click();
+  await page.locator('.looking').waitFor({ ...wait, state: 'detached' });
   await page.getByRole('button', { name: 'Keep' }).click();
   await page.locator('#go').click();
   await done(page);

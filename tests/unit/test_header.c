@@ -87,6 +87,12 @@ static void test_accept(void **state)
     assert_int_equal(header_accept("application/json;version=1;q=0.5", "application/json", NULL), 500);
     assert_int_equal(header_accept("image/p", "image/png", NULL), 0);
     assert_int_equal(header_accept(",,, ;q", "image/png", NULL), 0);
+    assert_int_equal(header_accept_coding(NULL, "gzip"), 0);
+    assert_int_equal(header_accept_coding("br, GZIP", "gzip"), 1000);
+    assert_int_equal(header_accept_coding("gzip;q=0.5", "gzip"), 500);
+    assert_int_equal(header_accept_coding("gzip; q=0, *", "gzip"), 0);
+    assert_int_equal(header_accept_coding("*;q=0.1, br, x-gzip", "gzip"), 100);
+    assert_int_equal(header_accept_coding("br;q=1.0, x-gzip", "gzip"), 0);
 }
 
 static void test_tokens(void **state)
