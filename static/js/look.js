@@ -41,6 +41,7 @@ export function end() {
 export async function look(size, [x, y, width, height], mask, kinds) {
   if (request) return end();
   const own = request = new AbortController();
+  panel.fail(null); // what was told before is over
   show(false);
   try {
     const before = $('before'), scale = before.naturalWidth / size.width, canvas = new OffscreenCanvas(width, height), body = new FormData();

@@ -300,6 +300,7 @@ test('damage by kind: shown, left out, tried out at the place, and kept', async 
   assert.equal(await preview.getAttribute('aria-pressed'), 'false');
   await preview.click();
   await page.locator('.looking').waitFor({ ...wait, state: 'attached' });
+  await page.getByText('The preview could not be made.').waitFor({ ...wait, state: 'detached' });
   await preview.click();
   await page.locator('.looking').waitFor({ ...wait, state: 'detached' });
   await page.getByRole('button', { name: 'Keep' }).click();
