@@ -200,6 +200,8 @@ static void window_light(const float *restrict red, const float *restrict green,
         light[i] = 0.299f * red[i] + 0.587f * green[i] + 0.114f * blue[i];
 }
 
+#define WINDOW_NO_STEP 256 /* of a pixel that does not count */
+
 /* How far some pixels of a row are from the mean of their 3 × 3, in eighths: in whole ones, 255 at most. */
 static void window_steps(const float *restrict light, int side, int from, int to, int *restrict step)
 {
@@ -211,14 +213,20 @@ static void window_steps(const float *restrict light, int side, int from, int to
     }
 }
 
-/* Whether a row's pixels have a hole in their 3 × 3. */
-static void window_near(const float *restrict mask, int side, float *restrict column, int *restrict near)
+/* Sets the step of a row's pixels that have a hole in their 3 × 3 to WINDOW_NO_STEP. */
+static void window_leave_near(const float *restrict mask, int side, float *restrict column, int *restrict step)
 {
     const float *above = mask - side, *below = mask + side;
     for (int x = 0; x < side; x++)
         column[x] = above[x] + mask[x] + below[x];
     for (int x = 1; x < side - 1; x++)
-        near[x] = column[x - 1] + column[x] + column[x + 1] > 0;
+        step[x] = column[x - 1] + column[x] + column[x + 1] > 0 ? WINDOW_NO_STEP : step[x];
+}
+
+static void window_leave_known(const float *restrict mask, int from, int to, int *restrict step)
+{
+    for (int x = from; x <= to; x++)
+        step[x] = mask[x] > 0 ? step[x] : WINDOW_NO_STEP;
 }
 
 /* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
@@ -228,8 +236,8 @@ static float window_grain(const struct fill_window *w, bool of_holes)
     const int side = w->cut->side, pixels = w->cut->pixels;
     const float *red = w->rgb, *green = red + pixels, *blue = green + pixels;
     float *light = w->scratch, *column = light + pixels;
-    int *step = (int *)(column + side), *near = step + side;
-    int counts[256] = {0}, all = 0, below = 0;
+    int *step = (int *)(column + side);
+    int counts[2][WINDOW_NO_STEP + 1] = {0}, all = 0, below = 0; /* in turns: neighbours are often alike */
     for (int y = 0, from = 0, to = side - 1; y < side; y++) {
         if (of_holes)
             window_span(w, y, 1, &from, &to);
@@ -243,16 +251,17 @@ static float window_grain(const struct fill_window *w, bool of_holes)
         from = from > 1 ? from : 1;
         to = to < side - 2 ? to : side - 2;
         window_steps(light + y * side, side, from, to, step);
-        if (!of_holes)
-            window_near(mask, side, column, near);
+        if (of_holes)
+            window_leave_known(mask, from, to, step);
+        else
+            window_leave_near(mask, side, column, step);
         for (int x = from; x <= to; x++)
-            if (of_holes ? mask[x] > 0 : !near[x]) {
-                counts[step[x]]++;
-                all++;
-            }
+            counts[x % 2][step[x]]++;
     }
-    for (int i = 0; i < 256; i++) {
-        below += counts[i];
+    for (int i = 0; i < WINDOW_NO_STEP; i++)
+        all += counts[0][i] + counts[1][i];
+    for (int i = 0; i < WINDOW_NO_STEP; i++) {
+        below += counts[0][i] + counts[1][i];
         if (all && 2 * below >= all)
             return (float)i / 8 * 1.4826f; /* the median of a bell curve's size is 0.6745 of its deviation */
     }
