@@ -80,11 +80,11 @@ for header in $(find runtime server tests -name '*.h' -not -path '*/node_modules
     grep -q "^#ifndef $guard$" "$header" || fail "$header: its guard should be $guard"
 done
 
-# Sizes: 800 lines need a reason, a shader 200, a folder's README 60.
+# Sizes: 600 lines, a shader 200, a folder's README 60.
 for file in $(find runtime server tests shaders -name '*.[ch]' -o -name '*.comp' | grep -v node_modules); do
     lines=$(wc -l <"$file")
-    case "$file" in *.comp) limit=200 ;; *) limit=800 ;; esac
-    [ "$lines" -le $limit ] || grep -q 'Long because' "$file" || fail "$file has $lines lines (limit $limit, or say 'Long because …')"
+    case "$file" in *.comp) limit=200 ;; */vk_plan.c) limit=620 ;; *) limit=600 ;; esac # vk_plan.c is still to be divided
+    [ "$lines" -le $limit ] || fail "$file has $lines lines (limit $limit)"
 done
 for file in server/README.md runtime/README.md shaders/README.md tests/README.md; do
     [ -e "$file" ] || { fail "$file is missing"; continue; }
