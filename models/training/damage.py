@@ -19,8 +19,8 @@ from PIL import Image
 from models.training import common
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
 from models.training.drawing import Painter, column, curves, draw, fractal, limbs, line, places, slots, smooth, stamp
-from models.training.lookalikes import (beads, cutouts, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh, rain,
-                                        skies, sparks, strands, strokes, twigs, whiskers, wires, writing)
+from models.training.lookalikes import (beads, cutouts, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh,
+                                        necklaces, rain, skies, sparks, strands, strokes, twigs, whiskers, wires, writing)
 from models.training.networks_damage import KINDS
 
 THIN, CRACK, DUST, STAIN = range(len(KINDS))
@@ -242,6 +242,47 @@ def specks(p, flag):
         p.paint(half, p.colour(0.6, 0.1), DUST)
 
 
+def blots(p, flag):
+    """Large spots, 10 to 100 px wide, ragged, some broken up, some with a paler middle; and clouds of the finest specks."""
+    each = 4
+    c, owner = slots(p.n, each, p.generator)
+    at = torch.nonzero(flag[owner] & c.flag(0.5))[:, 0]
+    if len(at):
+        owner, c = owner[at], Chance(len(at), p.generator)
+        patch = 128
+        y, x = places(patch, p.device)
+        y, x = (y - patch / 2).expand(1, 1, patch, patch), (x - patch / 2).expand(1, 1, patch, patch)
+        size = column(c.log_uniform(5, 50) * (p.side / 512) ** 0.5).clamp(max=54)
+        turn, long = column(c.uniform(0, math.pi)), column(c.log_uniform(0.5, 1.0))
+        v, u = y * torch.cos(turn) - x * torch.sin(turn), y * torch.sin(turn) + x * torch.cos(turn)
+        far = torch.sqrt((v / long) ** 2 + u**2) / size
+        field = 1 - far + column(c.uniform(0.05, 0.35)) * fractal(c, 6, patch, 4, 0.6)
+        made = (field * size * column(c.log_uniform(0.1, 1.5)) + 0.5).clamp(0, 1) * (far < 1.7)
+        broken = torch.sigmoid(8 * (smooth(c, 40, patch) + column(c.uniform(-0.4, 2))))
+        made = made * torch.where(column(c.flag(0.3)), broken, 1.0)
+        made = made * torch.where(column(c.flag(0.2)), 1 - 0.5 * (field * 2).clamp(0, 1), 1.0)
+        made = (made * column(c.uniform(0.5, 1.0)))[:, 0]
+        along = torch.arange(patch, device=p.device)
+        y = (c.uniform(-0.1, 0.95) * p.side).long()[:, None, None] + along[:, None]
+        x = (c.uniform(-0.1, 0.95) * p.side).long()[:, None, None] + along
+        inside = (y >= 0) & (x >= 0) & (y < p.side) & (x < p.side)
+        plane = (owner + p.n * c.flag(0.3))[:, None, None]
+        place = (plane * p.side + y.clamp(0, p.side - 1)) * p.side + x.clamp(0, p.side - 1)
+        planes = p.planes(2 * p.n)
+        planes.view(-1).scatter_reduce_(0, place.flatten(), (made * inside).flatten(), "amax")
+        for half in planes.reshape(2, p.n, 1, p.side, p.side):
+            p.paint(half, p.colour(0.7, 0.1), DUST)
+    each = 400
+    c, owner = slots(p.n, each, p.generator)
+    there = ((flag & p.c.flag(0.4))[owner] & (c.uniform(0, 1) < p.c.uniform(0.1, 1)[owner])).float()
+    wide = p.c.log_uniform(0.02, 0.25)[owner]
+    y, x = ((p.c.uniform(0, 1)[owner] + wide * c.normal()) * p.side for _ in range(2))
+    radius = p.c.log_uniform(0.35, 1.2)[owner] * c.log_uniform(0.7, 1.8) * (p.side / 512) ** 0.35
+    planes = p.planes(p.n)
+    stamp(planes, owner, y, x, radius.clamp(0.3, 2.5), there * c.uniform(0.35, 1.0), 3)
+    p.paint(planes[:, None], p.colour(0.7, 0.1), DUST)
+
+
 def real(p, masks, kind, flag, each, patch, low, high):
     """Real masks of a kind, turned, mirrored and scaled by low..high."""
     pool = masks.of[kind]
@@ -360,8 +401,8 @@ def folds(p, flag):
 SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05), ("fingerprints", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
-         ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
-WHOLE = 0.2  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
+         ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25))
+WHOLE = 0.25  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
 
@@ -404,6 +445,8 @@ def harm(p, masks, damaged, only=None, entire=False):
     real(p, masks, THIN, has["real thin"], 5, 288, 0.3, 1.1)
     specks(p, has["specks"])
     real(p, masks, DUST, has["real dust"], 8, 160, 0.25, 0.7)
+    if entire:
+        blots(p, has["blots"])
     if entire:
         for its in (THIN, DUST):
             real(p, masks, its, damaged & (~alone | (kind == its)) & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
@@ -455,6 +498,10 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         twigs(p, 0.07 * more)
         strokes(p, 0.06 * more)
         writing(p, 0.05 * more, page=True)
+        shows = p.c.flag(0.05 * more)  # pages that something shines through
+        necklaces(p, p.c.flag(0.025 * more) | shows & p.c.flag(0.6))
+        beads(p, where=shows & p.c.flag(0.4))
+        writing(p, page=True, where=shows)
         skies(p, 0.07 * more)
         cutouts(p, 0.05 * more)
         leaves(p, 0.07 * more)

@@ -34,9 +34,10 @@ def strands(p, share):
     p.x = (p.x + p.some(p.c.flag(share), make)).clamp(0, 1)
 
 
-def writing(p, share, page=False, where=None):
+def writing(p, share=0.0, page=False, where=None):
     """Rows of made-up letters, and lines like handwriting; some on a plain ground, as on a sign or a page. page: small and
-    many, over all of the picture, all on a ground. where: in these pictures, on what is there."""
+    many, over all of the picture, all on a ground through which what is behind it shines. where: in these pictures, on what
+    is there (but page's ground)."""
     flag = p.c.flag(share) if where is None else where
     at = torch.nonzero(flag)[:, 0]
     m = len(at)
@@ -74,7 +75,8 @@ def writing(p, share, page=False, where=None):
     stamp(planes, *(q.flatten() for q in (plane, y, x, radius, opacity)), 3)
     ground = column(flag & p.c.flag(1.0 if page else 0.4 if where is None else 0.0)) * torch.ones_like(p.opacity)
     dark = p.c.flag(0.7)
-    p.paint(ground * 0.9, column(torch.where(dark, p.c.uniform(0.6, 1.0), p.c.uniform(0.0, 0.3))))
+    shut = column(p.c.uniform(0.75, 1.0)) if page and where is not None else 0.9
+    p.paint(ground * shut, column(torch.where(dark, p.c.uniform(0.6, 1.0), p.c.uniform(0.0, 0.3))))
     p.paint(planes[:, None], column(torch.where(dark, p.c.uniform(0.0, 0.25), p.c.uniform(0.75, 1.0))))
 
 
@@ -103,10 +105,11 @@ def twigs(p, share):
     p.paint(planes[:, None] * sky, column(p.c.uniform(0, 0.3)))
 
 
-def beads(p, share):
+def beads(p, share=0.0, where=None):
     """Strings of pearls, chains, rows of buttons and lamps: discs in a row, most with a light spot."""
+    flag = p.c.flag(share) if where is None else where
     c, owner = slots(p.n, 3, p.generator)
-    there = (p.c.flag(share)[owner] & c.flag(0.6)).float()
+    there = (flag[owner] & c.flag(0.6)).float()
     count = 48
     radius = c.log_uniform(0.8, 6.0) * (p.side / 512) ** 0.5
     y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi),
@@ -117,6 +120,36 @@ def beads(p, share):
     draw(spots, owner, y - 0.35 * size, x - 0.3 * size, 0.35 * size, (there * c.flag(0.7))[:, None], 4)
     p.paint(planes[:, None], p.colour(0.6, 0.3))
     p.paint(spots[:, None], 0.97)
+
+
+def necklaces(p, where):
+    """Fine chains and cords that hang, some with pearls or pendants, light, dark or of gold; often twice side by side."""
+    c, owner = slots(p.n, 4, p.generator)
+    there = (where[owner] & c.flag(0.6)).float()
+    points, count = int(1.2 * p.side), 40
+    scale = (p.side / 512) ** 0.4
+    y0, x0 = (p.c.uniform(-0.1, 0.8)[owner] * p.side for _ in range(2))
+    y0, x0 = y0 + 0.02 * p.side * c.normal(), x0 + 0.03 * p.side * c.normal()
+    wide, deep = p.c.log_uniform(0.1, 0.8)[owner] * p.side * c.uniform(0.8, 1), c.uniform(0.2, 1.6)
+    tilt = 0.2 * c.normal()
+    t = torch.linspace(0, 1, points, device=p.device)[None]
+    bend = torch.where(c.flag(0.5), 1.0, 2.0)[:, None]
+    y = y0[:, None] + (deep * wide)[:, None] * (1 - (2 * t - 1).abs() ** bend) + (tilt * wide)[:, None] * t
+    x = x0[:, None] + wide[:, None] * t + 0.004 * p.side * line(c, 8, points)
+    planes, discs = p.planes(p.n), p.planes(p.n)
+    radius = (c.log_uniform(0.3, 1.4) * scale)[:, None]
+    links = torch.where(c.flag(0.7)[:, None], 0.5 + 0.5 * torch.sin(t * points / (1 + 2 * radius)), 1.0)  # of a chain
+    draw(planes, owner, y, x, radius, (there * c.uniform(0.4, 1.0))[:, None] * links, 4)
+    at = torch.linspace(0.02, 0.98, count, device=p.device)[None] + 0.004 * c.normal(count)
+    at = (at.clamp(0, 1) * (points - 1)).long()
+    rows = torch.arange(len(owner), device=p.device)[:, None]
+    size = (c.log_uniform(0.8, 4.0) * scale)[:, None] * (1 + 0.2 * c.normal(count))
+    few = torch.where(c.flag(0.5), 0.08, 1.0)
+    some = (torch.rand(len(owner), count, generator=p.generator, device=p.device) < few[:, None]) & c.flag(0.6)[:, None]
+    draw(discs, owner, y[rows, at], x[rows, at], size.clamp(0.5, 6.0), there[:, None] * some, 7)
+    gold = torch.tensor([0.85, 0.68, 0.3], device=p.device).reshape(1, 3, 1, 1)
+    for part in (planes, discs):
+        p.paint(part[:, None], torch.where(column(p.c.flag(0.3)), gold, p.colour(0.65, 0.1)))
 
 
 def lattices(p, share):

@@ -12,7 +12,9 @@ from models.training.networks_damage import KINDS, Damage, damage_init, spread
 NAME = "starter_damage"
 SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
 AHEAD = 6  # batches are made so many at a time: the launches of the many small kernels take longer than their work
+AGAIN = 2  # and each is taken so often, turned by a quarter: to make a batch takes longer than to learn from it
 WEIGHTS = (4.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
+THIN_ON_PRINTS = 1.5  # times as much: those are the last to be found
 
 
 ALARMED = 500  # of a picture's pixels one in so many: the undamaged ones that look most like damage
@@ -22,7 +24,6 @@ def soft_dice(found, yes, weight):
     return 1 - (2 * (found * yes).sum() + 1) / (found.sum() + (weight * yes).sum() + 1)
 
 
-@torch.no_grad()
 def thin_on_prints(logits, label, kind, kept):
     """Soft Dice of thin lines on the pictures that were printed; undamaged pixels within 2 px of damage do not count."""
     yes = ((label == damage.YES) & (kind == damage.THIN)).float()
@@ -31,7 +32,7 @@ def thin_on_prints(logits, label, kind, kept):
     return soft_dice(torch.sigmoid(logits[:, 0]) * counts, yes * counts, 1.0)
 
 
-def losses(logits, label, kind):
+def losses(logits, label, kind, kept):
     """Entropy and soft Dice of the damage, its Dice by kind (what is found where nothing is counts for the kind it is taken
     for), entropy of the kinds, and a picture's false alarms: the mean entropy of its worst undamaged pixels. Undamaged pixels
     beside damage count little: 2 px off is as good."""
@@ -39,6 +40,7 @@ def losses(logits, label, kind):
     near = F.max_pool2d(yes[:, None], 5, 1, 2)[:, 0]
     table = torch.tensor(WEIGHTS, device=label.device)
     weight = torch.where(yes > 0, table[kind.clamp(min=0)], torch.where(near > 0, 0.3, 1.0))
+    weight = torch.where((yes > 0) & (kind == damage.THIN) & ~kept[:, None, None], THIN_ON_PRINTS * weight, weight)
     weight = weight * (label != damage.IGNORED)
     odds = logits[:, 0]
     entropy = (F.binary_cross_entropy_with_logits(odds, yes, reduction="none") * weight).mean()
@@ -86,23 +88,25 @@ def main():
     made = None
     for step, progress in training.steps():
         common.set_lr(optimizer, common.cosine(progress, step, warmup=300))
-        part = step % AHEAD
-        if made is None or part == 0:
-            common.seed_step(args.seed, step - part, training.stream)
+        part, turn = step % AHEAD, step // AHEAD % AGAIN
+        if made is None or part + turn == 0:
+            common.seed_step(args.seed, step - part - AHEAD * turn, training.stream)
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
             made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
                                bare=0.3)
         picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
                                                     ("picture", "label", "kind", "pick", "harmed", "kept"))
+        picture, label, kind = (torch.rot90(v, turn, (-2, -1)) for v in (picture, label, kind))
         picture = picture.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             logits = net(picture, spread(net.context(picture), side, side))
         logits = logits.float()
-        entropy, dice, by_kind, kinds, alarms = losses(logits, label, kind)
+        entropy, dice, by_kind, kinds, alarms = losses(logits, label, kind, kept)
+        prints = thin_on_prints(logits, label, kind, kept)
         optimizer.zero_grad(set_to_none=True)
         alarm = (alarms * torch.where(harmed, 0.3, 1.0)).mean()
-        (3 * entropy + 0.3 * dice + 0.1 * sum(by_kind[:3]) + 0.2 * kinds + args.alarms * alarm).backward()
+        (3 * entropy + 0.3 * dice + 0.1 * sum(by_kind[:3]) + 0.1 * prints + 0.2 * kinds + args.alarms * alarm).backward()
         common.average_gradients(net)
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
@@ -111,7 +115,7 @@ def main():
         seen = torch.where(harmed, photos.hard[pick], 0.7 * photos.hard[pick] + 0.3 * alarms.detach().nan_to_num(1.0))
         photos.hard[pick] = seen
         training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "alarm": alarm, "norm": norm,
-                      f"dice_{side}": dice, "thin_on_prints": thin_on_prints(logits, label, kind, kept),
+                      f"dice_{side}": dice, "thin_on_prints": prints,
                       **{f"dice_{name}": d for name, d in zip(KINDS, by_kind)}})
     common.export(NAME, args.out, args.commit, training.state())
 
