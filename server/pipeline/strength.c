@@ -20,7 +20,8 @@
  * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean; of a
  *   noisy picture only a little stays, where it has more than noise;
  * - JPEG's blocks: second differences are larger at every eighth column and row;
- * - scratches and dust: single px that differ by many times the restoration's detail around them.
+ * - scratches and dust: single px that differ by many times the restoration's detail around them. In a face that its
+ *   crop reduces, such px go alone: fine lines of a sharp one are as many.
  *
  * It also stays where the restoration hardly differs and there is no such damage: the network's own error on a good
  * face is as large.
@@ -37,7 +38,7 @@ static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that i
 /* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
 #define STRENGTH_LARGE_NOISE 0.13
 /* Between these steps the map loses the noise; the picture's own px tell it then, by so many levels of white noise. */
-static const double strength_lost[2] = {1.5, 2.5}, strength_hiss[2] = {5, 8};
+static const double strength_lost[2] = {1.0, 1.4}, strength_hiss[2] = {5, 8};
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
  * smaller face the network's error is smaller, in a larger one larger. */
 static const double strength_faint[2] = {1.0, 1.5};
@@ -426,8 +427,9 @@ static double strength_judge(struct strength_work *w, double blocks)
         return 0; /* the restoration is used */
     const double detail = strength_rise(strength_detail[0], strength_detail[1], sums.more);
     const double outlier = strength_outlier[1] + STRENGTH_TINY_OUTLIER * sums.tiny;
-    const double clean = detail * (1 - sums.noise) * (1 - sums.coarse) *
-                         (1 - strength_rise(strength_outlier[0], outlier, w->spoilt + STRENGTH_BOTH * sums.coarse)) *
+    const double spoilt =
+        (1 - sums.beyond) * strength_rise(strength_outlier[0], outlier, w->spoilt + STRENGTH_BOTH * sums.coarse);
+    const double clean = detail * (1 - sums.noise) * (1 - sums.coarse) * (1 - spoilt) *
                          (1 - sums.tiny * strength_rise(strength_less[0], strength_less[1], sums.less + w->spoilt));
     const double unsure = strength_unsure(w, &sums);
     const double sharp = 0.3 * (1 - sums.beyond) * strength_rise(strength_sharp[0], strength_sharp[1], sums.more);

@@ -66,8 +66,9 @@ def resized(image, width, height, how=Image.BOX):
 
 def textured(truth, tile):
     """A face larger than the crop has detail that the crop cannot hold: fine structure of a sharp photo stands for it,
-    mirrored where it ends, since an edge of it is a line, which repair=auto fills."""
+    mirrored where it ends: an edge of it would be a line, which repair=auto fills."""
     height, width = truth.shape[:2]
+    tile = tile[8:-8, 8:-8]  # some have a frame
     repeated = np.tile(np.vstack([np.hstack([tile, tile[:, ::-1]]), np.hstack([tile, tile[:, ::-1]])[::-1]]),
                        (-(-height // tile.shape[0]), -(-width // tile.shape[1]), 1))[:height, :width]
     fine = (repeated - gaussian(repeated.astype(np.float32), 1.5)) @ LUMA

@@ -269,6 +269,15 @@ static void large_faces(void **state)
     const double blocks = weigh(worse, truth, 2, -1).used;
     printf("    even detail: %.3f, little added: %.3f, to one with blocks: %.3f\n", even, little, blocks);
     assert_true(even < 0.1 && little < 0.2 && blocks > 0.95);
+    for (int i = 0; i < PLANE; i++) { /* fine lines of a sharp face, far apart */
+        const double large = 125 + 50 * sin(i % CROP / 41.0) * cos(i / CROP / 37.0);
+        const double fine = 4 * sin(i % CROP * 0.9 + i / CROP * 0.35);
+        worse[i] = (float)(large + 0.3 * fine);
+        truth[i] = (float)(large + fine + (i % CROP > 256 && i % CROP % 37 == 0 ? 45 : 0));
+    }
+    const double lines = weigh(truth, worse, 2, -1).used;
+    printf("    with fine lines: %.3f\n", lines);
+    assert_true(lines < 0.3);
     set(0); /* six times as large: a map of 1024 px hardly has the noise of 3072 */
     blur(worse, 1);
     const double clean = weigh(truth, worse, 6, -1).used;
