@@ -1,5 +1,3 @@
-#include "runtime/vulkan/vk_plan.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,38 +6,10 @@
 #include "runtime/base/mem.h"
 #include "runtime/nn/arena_plan.h"
 #include "runtime/vulkan/vk_chain.h"
-#include "runtime/vulkan/vk_command.h"
-#include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_join.h"
 #include "runtime/vulkan/vk_ops.h"
-#include "runtime/vulkan/vk_record.h"
+#include "runtime/vulkan/vk_plan_private.h"
 #include "runtime/vulkan/vk_tune.h"
-
-/* A run: the commands that vk_io records to bring the inputs, then the plan's, then those that vk_io records for the
- * outputs once these are named. */
-struct plan_slot {
-    bool busy, shown;
-    VkCommandBuffer before, after, *commands;
-    struct vk_work work, ending;
-};
-
-struct vk_plan {
-    struct plan base;
-    char name[64];
-    struct vk_buffer arena, words;
-    bool guessed;                               /* not all of its convolutions' tiles were measured */
-    uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
-    uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
-    size_t word_count, word_capacity;
-    struct vk_dispatch *dispatches;
-    uint32_t dispatch_count, dispatch_capacity;
-    VkDescriptorPool pool;
-    VkDescriptorSet *sets;
-    struct vk_record record;
-    struct vk_io *io;
-    struct plan_slot slots[PLAN_RUNS];
-    int flying[PLAN_RUNS], flying_count; /* the slots of the runs under way */
-};
 
 static uint64_t plan_align_up(const struct vk_device *device, uint64_t bytes)
 {
@@ -490,102 +460,6 @@ void vk_plan_destroy(struct plan *base)
     free(plan->dispatches);
     free(plan->sets);
     free(plan);
-}
-
-/* Names the outputs of a run, which follow its work. */
-static enum error_code plan_slot_show(struct vk_plan *plan, int index, const struct run_io *run, struct error *err)
-{
-    struct plan_slot *slot = &plan->slots[index];
-    enum error_code code = vk_io_out(plan->io, index, run, &slot->after, err);
-    if (code != OK)
-        return code;
-    slot->shown = true;
-    slot->ending = (struct vk_work){.commands = &slot->after,
-                                    .count = 1,
-                                    .ways = 1,
-                                    .cancel = run->options.cancel,
-                                    .progress = run->options.progress,
-                                    .background = run->options.background,
-                                    .behind = &slot->work};
-    return OK;
-}
-
-enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
-{
-    struct vk_plan *plan = (struct vk_plan *)base;
-    struct vk_device *device = (struct vk_device *)base->device;
-    int index = 0;
-    while (plan->slots[index].busy)
-        index++;
-    struct plan_slot *slot = &plan->slots[index];
-    VkCommandBuffer *commands = realloc(slot->commands, (plan->record.count + 1) * sizeof(VkCommandBuffer));
-    if (!commands)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a run");
-    slot->commands = commands;
-    slot->shown = false;
-    enum error_code code = vk_io_in(plan->io, index, run, &slot->before, err);
-    if (code == OK && run->outputs)
-        code = plan_slot_show(plan, index, run, err);
-    vk_pipeline_save(device);
-    if (code != OK)
-        return code;
-    commands[0] = slot->before;
-    memcpy(commands + 1, plan->record.commands, plan->record.count * sizeof(VkCommandBuffer));
-    slot->work = (struct vk_work){
-        .commands = commands,
-        .count = plan->record.count + 1,
-        .ways = 1,
-        .cancel = run->options.cancel,
-        .progress = run->options.progress,
-        .background = run->options.background,
-        .behind = plan->flying_count ? &plan->slots[plan->flying[plan->flying_count - 1]].ending : NULL};
-    slot->busy = true;
-    plan->flying[plan->flying_count++] = index;
-    vk_command_start(device, &slot->work);
-    if (slot->shown)
-        vk_command_start(device, &slot->ending);
-    return OK;
-}
-
-enum error_code vk_plan_show(struct plan *base, const struct run_io *run, struct error *err)
-{
-    struct vk_plan *plan = (struct vk_plan *)base;
-    struct vk_device *device = (struct vk_device *)base->device;
-    const int index = plan->flying[plan->flying_count - 1];
-    enum error_code code = plan_slot_show(plan, index, run, err);
-    vk_pipeline_save(device);
-    if (code == OK)
-        vk_command_start(device, &plan->slots[index].ending);
-    return code;
-}
-
-bool vk_plan_ready(struct plan *base)
-{
-    const struct vk_plan *plan = (const struct vk_plan *)base;
-    return vk_command_over((struct vk_device *)base->device, &plan->slots[plan->flying[0]].ending);
-}
-
-enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
-{
-    struct vk_plan *plan = (struct vk_plan *)base;
-    struct vk_device *device = (struct vk_device *)base->device;
-    const int index = plan->flying[0];
-    struct plan_slot *slot = &plan->slots[index];
-    enum error_code code = vk_command_finish(device, &slot->work, discard, err);
-    if (slot->shown) {
-        struct error after = ERROR_INIT;
-        const enum error_code ended = vk_command_finish(device, &slot->ending, discard || code != OK, &after);
-        if (code == OK && ended != OK)
-            code = error_set(err, ended, "%s", after.text);
-    }
-    if (code == OK && vk_record_late(&plan->record))
-        code = vk_chain_late(device->traits.info.id, err);
-    if (code == OK && !discard)
-        vk_io_deliver(plan->io, index, result);
-    slot->busy = false;
-    memmove(plan->flying, plan->flying + 1, sizeof plan->flying - sizeof plan->flying[0]);
-    plan->flying_count--;
-    return code;
 }
 
 bool vk_plan_whole(const struct plan *base)
