@@ -93,46 +93,51 @@ static enum error_code store_take(void *context, const void *data, size_t size, 
     return OK;
 }
 
-/* Under a name that no job has; what is left of it where this program is killed is swept as after a crash. */
+/* Under a name that no job has; what is left of it where this program is killed is swept as after a crash. It is removed
+ * where putting failed, too: the answer may be what was lost. */
 static enum error_code store_try_payload(struct payload *payload, struct error *err)
 {
     char id[33], name[PAYLOAD_NAME_MAX];
     uint64_t read = 0;
+    struct error ignored = ERROR_INIT;
     job_make_id(id);
     payload_input_name(name, id);
     const int fd = memfd_create("picture", MFD_CLOEXEC);
-    enum error_code code = fd < 0 || ftruncate(fd, STORE_PICTURE)
-                               ? error_set(err, ERROR_NO_MEMORY, "no memory for a picture")
-                               : payload->engine->put(payload, name, fd, STORE_PICTURE, err);
-    if (!code) {
-        struct error ignored = ERROR_INIT;
-        code = payload->engine->get(payload, name, store_take, &read, err);
-        const enum error_code removed = payload->engine->remove(payload, name, code ? &ignored : err);
-        code = code ? code : removed;
+    if (fd < 0 || ftruncate(fd, STORE_PICTURE)) {
+        if (fd >= 0)
+            close(fd);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
     }
+    enum error_code code = payload->engine->put(payload, name, fd, STORE_PICTURE, err);
+    if (!code)
+        code = payload->engine->get(payload, name, store_take, &read, err);
     if (!code && read != STORE_PICTURE)
         code = error_set(err, ERROR_CORRUPT, "%llu of %d bytes came back", (unsigned long long)read, STORE_PICTURE);
-    if (fd >= 0)
-        close(fd);
-    return code;
+    const enum error_code removed = payload->engine->remove(payload, name, code ? &ignored : err);
+    close(fd);
+    return code ? code : removed;
 }
 
-static void store_check_payload(struct doctor *doctor)
+/* tables: those of the database are there, which rows need. */
+static void store_check_payload(struct doctor *doctor, bool tables)
 {
     const struct config *config = doctor->config;
-    const struct payload_settings settings = {
-        .where = config->payload, .store = config->store, .password_file = config->store_password_file};
+    const struct payload_settings settings = {.where = config->payload,
+                                              .store = config->store,
+                                              .password_file = config->store_password_file,
+                                              .brief = true};
     struct payload *payload = NULL;
     struct error err = ERROR_INIT;
     enum error_code code = payload_open(&payload, &settings, &err);
     const double begin = log_clock_ms();
-    if (!code)
+    const bool tried = code || tables || strcmp(payload->engine->name, "rows") != 0;
+    if (!code && tried)
         code = store_try_payload(payload, &err);
     if (code)
         store_problem(doctor, "pictures and results lie there until they are fetched",
                       "look at the setting payload, and at what this machine may do there",
                       "a picture could not be put there, read and removed", &err);
-    else
+    else if (tried)
         doctor_ok(doctor, "a picture of 64 KiB was put into %s, read and removed in %.1f ms", payload->engine->name,
                   log_clock_ms() - begin);
     payload_close(&payload);
@@ -161,6 +166,7 @@ void doctor_store(struct doctor *doctor)
         doctor_add(doctor, DOCTOR_NOTE, "nothing has used this database yet",
                    "nothing, if that is so: the first server that starts makes its tables",
                    "the database is reached, and has no tables of ours");
+        store_check_payload(doctor, false);
         return;
     }
     doctor_ok(doctor, "the database is reached, and its tables are up to date");
@@ -173,6 +179,6 @@ void doctor_store(struct doctor *doctor)
         store_problem(doctor, "servers read and write there all the time", "see the database's log",
                       "the database failed", &err);
     else
-        store_check_payload(doctor);
+        store_check_payload(doctor, true);
     store_close(&store);
 }

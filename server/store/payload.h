@@ -67,6 +67,7 @@ struct payload_settings {
     const char *store;         /* the setting `store` */
     const char *password_file; /* of the database; "": none */
     const char *cache;         /* a folder for what is on its way; may be NULL */
+    bool brief;                /* somebody waits: S3 is tried twice, for five seconds each where it does not answer */
 };
 
 /* auto: rows, where the store is PostgreSQL; else spool. *out is NULL for spool: the pictures stay in this server's

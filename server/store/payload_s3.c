@@ -118,6 +118,10 @@ enum error_code payload_s3_open(struct payload **out, const struct payload_setti
         *prefix++ = 0;
     s3.bucket = text;
     s3.prefix = prefix;
+    if (settings->brief) {
+        s3.stall_seconds = 5;
+        s3.tries = 2;
+    }
     objects->payload.engine = &objects_engine;
     enum error_code code = options ? objects_options(options, &s3, err) : OK;
     if (!code)

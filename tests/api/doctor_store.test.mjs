@@ -43,6 +43,27 @@ test('an empty database, which stays empty', { skip }, async (t) => {
   assert.equal(sql(store, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"), '0');
 });
 
+test('where pictures lie is looked at before there are tables, too', { skip }, async (t) => {
+  const store = database(t), shared = path.join(folder, 'early');
+  const missing = await doctor({ store, payload: shared });
+  assert.equal(missing.status, 1);
+  assert.match(find(missing.of, 'problem', /^a picture could not be put there, read and removed: /).found, /early cannot be opened/);
+  fs.mkdirSync(shared);
+  const { status, of } = await doctor({ store, payload: shared });
+  assert.equal(status, 0);
+  find(of, 'ok', /put into folder, read and removed/);
+});
+
+test('an S3 that does not answer is not waited for', { skip }, async (t) => {
+  const store = database(t), s3 = await startS3(), payload = `s3://${s3.bucket}/doctor?endpoint=${s3.endpoint}`;
+  t.after(() => s3.stop());
+  s3.fault = ({ method }) => (method === 'PUT' ? 'stall' : '');
+  const { status, of } = await doctor({ store, payload }, s3.env);
+  assert.equal(status, 1);
+  find(of, 'problem', /PUT of .* the last 5 seconds$/);
+  assert.deepEqual(s3.seen.map(({ method }) => method), ['PUT', 'PUT', 'DELETE']); // what of it came may be there
+});
+
 test('who is there, how fast it answers, and whether pictures can be put', { skip }, async (t) => {
   const store = database(t), shared = path.join(folder, 'shared');
   await start({ context: t, models: [], ready: false, args: ['--store', store, '--role', 'front'] });
