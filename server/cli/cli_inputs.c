@@ -48,6 +48,13 @@ static char *cli_inputs_plain(const char *below, const char *path)
 static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *folder, const char *below,
                                        struct error *err);
 
+/* Such names have files that this program writes, and that Firefox downloads, until they are whole. */
+static bool cli_inputs_unfinished(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 5 && !strcmp(name + length - 5, ".part");
+}
+
 /* One entry of a folder; counts folders that are skipped. */
 static enum error_code cli_inputs_scan_entry(struct cli_inputs *inputs, const char *folder, const char *below,
                                              const char *name, size_t *left_out, struct error *err)
@@ -59,7 +66,8 @@ static enum error_code cli_inputs_scan_entry(struct cli_inputs *inputs, const ch
         return error_set(err, ERROR_NO_MEMORY, "%s", cli_inputs_no_memory);
     enum error_code code = OK;
     if (stat(path, &status) || !S_ISDIR(status.st_mode)) {
-        code = cli_inputs_append(inputs, path, cli_inputs_plain(below, path), err);
+        if (!cli_inputs_unfinished(name))
+            code = cli_inputs_append(inputs, path, cli_inputs_plain(below, path), err);
     } else if (inputs->results.st_nlink && status.st_dev == inputs->results.st_dev &&
                status.st_ino == inputs->results.st_ino) {
         if (inputs->recursive)
@@ -83,13 +91,6 @@ static enum error_code cli_inputs_scan_entry(struct cli_inputs *inputs, const ch
     return code;
 }
 
-/* Such names have files that this program writes, and that browsers download, until they are whole. */
-static bool cli_inputs_unfinished(const struct dirent *entry)
-{
-    const size_t length = strlen(entry->d_name);
-    return entry->d_type != DT_DIR && length > 5 && !strcmp(entry->d_name + length - 5, ".part");
-}
-
 static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *folder, const char *below,
                                        struct error *err)
 {
@@ -100,7 +101,7 @@ static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *fo
     enum error_code code = OK;
     size_t left_out = 0;
     for (int i = 0; i < count; i++) {
-        if (!code && list[i]->d_name[0] != '.' && !cli_inputs_unfinished(list[i]))
+        if (!code && list[i]->d_name[0] != '.')
             code = cli_inputs_scan_entry(inputs, folder, below, list[i]->d_name, &left_out, err);
         free(list[i]);
     }

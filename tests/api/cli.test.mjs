@@ -148,12 +148,13 @@ describe('restore', () => {
     fs.symlinkSync('nowhere.png', path.join(here, 'in/dangling.png'));
     fs.symlinkSync('a.png', path.join(here, 'in/linked.png'));
     fs.symlinkSync('sub.png', path.join(here, 'in/folder.png'));
+    fs.symlinkSync('sub.png', path.join(here, 'in/folder.part'));
     execFileSync('mkfifo', [path.join(here, 'in/fifo.png')]);
     const { status, err } = await restore('in', '-v', 'none', '--bg_upsampler', 'none');
     assert.equal(status, 1);
     assert.match(err, /^restored: in\/dangling\.png: No such file or directory$/m);
     assert.match(err, /^restored: in\/fifo\.png: not a regular file$/m);
-    assert.match(err, /^restored: in: 2 subfolders skipped; --recursive includes what is in them$/m);
+    assert.match(err, /^restored: in: 3 subfolders skipped; --recursive includes what is in them$/m);
     assert.equal(err.match(/^restored:/gm).length, 3, err);
     assert.deepEqual(files('results'), ['restored_imgs/a.png', 'restored_imgs/linked.png']);
   });
