@@ -375,14 +375,24 @@ uint64_t device_staged(const struct device *device)
     return device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged);
 }
 
-void *device_room(struct device *device, size_t bytes)
+void *device_take_room(struct device *device, size_t *bytes)
 {
-    if (bytes > device->room_size) {
+    void *room = device->room;
+    if (!room || *bytes > device->room_size) {
         device_free_room(device);
-        device->room = mem_alloc(bytes, 1);
-        device->room_size = device->room ? bytes : 0;
+        return mem_alloc(*bytes, 1);
     }
-    return device->room;
+    *bytes = device->room_size;
+    device->room = NULL;
+    device->room_size = 0;
+    return room;
+}
+
+void device_keep_room(struct device *device, void *room, size_t bytes)
+{
+    device_free_room(device);
+    device->room = room;
+    device->room_size = bytes;
 }
 
 void device_give_back(struct device *device, uint64_t keep)

@@ -220,9 +220,11 @@ uint64_t device_held(const struct device *device);
 /* Bytes of host memory that a GPU's handle holds for transfers; device_held does not count them. */
 uint64_t device_staged(const struct device *device);
 
-/* At least so many bytes of host memory for who works with the device, who has them until the next call; they are kept
- * until device_give_back, since new pages cost more than what is written into them. NULL: there are none. */
-void *device_room(struct device *device, size_t bytes);
+/* At least *bytes of host memory, which become as many as there are, for who works with the device; NULL: there are
+ * none. They are the caller's until device_keep_room, and are then kept for the next one until device_give_back, since
+ * new pages cost more than what is written into them. */
+void *device_take_room(struct device *device, size_t *bytes);
+void device_keep_room(struct device *device, void *room, size_t bytes);
 
 /* Frees the buffers that no run uses now, but for `keep` bytes; the next runs allocate them again, which costs some
  * ms. */
@@ -298,7 +300,7 @@ struct device {
     struct plan_cache *cache;      /* shared by all sessions on it, or NULL: see runtime/plan_cache.h */
     void *tensors;                 /* host_run.c's, of the last run; NULL: none are kept */
     size_t tensors_size;
-    void *room; /* device_room's */
+    void *room; /* device_keep_room's; NULL: none is kept */
     size_t room_size;
 };
 struct plan {

@@ -53,7 +53,7 @@ struct fill {
     struct fill_flight flights[2];
     int flight_count;
     void *memory;              /* of windows, and scratch for those of a flight: one at a time is worked on */
-    bool kept;                 /* the device keeps it */
+    size_t room;               /* bytes of it that the device keeps; 0: it does not */
     int *clamped;              /* columns and rows of a window of which a part lies beyond the picture */
     struct fill_coarse coarse; /* made when it is needed */
     int batch;
@@ -290,8 +290,8 @@ static bool fill_room(struct fill *f, int needed)
     const int most = f->flight_count * FILL_BATCH, many = needed < most ? needed : most,
               abreast = needed < FILL_BATCH ? needed : FILL_BATCH;
     const size_t all = (size_t)many * bytes + (size_t)abreast * scratch;
-    f->kept = f->step->context;
-    f->memory = f->kept ? device_room(f->step->context->device, all) : mem_alloc(all, 1);
+    f->room = f->step->context ? all : 0;
+    f->memory = f->room ? device_take_room(f->step->context->device, &f->room) : mem_alloc(all, 1);
     f->clamped = mem_alloc(2 * (size_t)f->cut.side, sizeof *f->clamped);
     if (!f->memory || !f->clamped)
         return false;
@@ -338,7 +338,10 @@ static void fill_free(struct fill *f)
     fill_changes_free(&f->changes);
     free(f->used);
     free(f->clamped);
-    free(f->kept ? NULL : f->memory);
+    if (f->memory && f->room)
+        device_keep_room(f->step->context->device, f->memory, f->room);
+    else
+        free(f->memory);
     free(f->coarse.rgb);
 }
 

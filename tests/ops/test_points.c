@@ -101,6 +101,33 @@ static void run(enum precision precision)
     param_destroy(&weight);
 }
 
+/* Its room is kept, and grows; while somebody has it, it is neither given back nor anybody else's. */
+static void check_room(void)
+{
+    size_t bytes = 1 << 20, less = 1 << 19, more = 3 << 20;
+    char *room = device_take_room(device, &bytes), *other;
+    assert_non_null(room);
+    device_give_back(device, 0);
+    memset(room, 1, bytes);
+    device_keep_room(device, room, bytes);
+    assert_ptr_equal(device_take_room(device, &less), room);
+    assert_int_equal(less, 1 << 20);
+    assert_non_null(other = device_take_room(device, &more));
+    assert_ptr_not_equal(other, room);
+    memset(other, 1, more);
+    device_keep_room(device, room, less);
+    device_keep_room(device, other, more);
+    device_give_back(device, 4 << 20);
+    bytes = 1;
+    assert_ptr_equal(device_take_room(device, &bytes), other);
+    device_keep_room(device, other, bytes);
+    device_give_back(device, 0);
+    bytes = 1;
+    assert_non_null(room = device_take_room(device, &bytes));
+    assert_int_equal(bytes, 1);
+    device_keep_room(device, room, bytes);
+}
+
 static void run_on(const char *id)
 {
     struct error err = ERROR_INIT;
@@ -111,17 +138,7 @@ static void run_on(const char *id)
     run(PRECISION_FP32);
     if (info.fp16)
         run(PRECISION_FP16);
-    /* its room is kept, and grows */
-    char *room = device_room(device, 1 << 20);
-    assert_non_null(room);
-    memset(room, 1, 1 << 20);
-    assert_ptr_equal(device_room(device, 1 << 19), room);
-    assert_non_null(room = device_room(device, 3 << 20));
-    memset(room, 1, 3 << 20);
-    device_give_back(device, 4 << 20);
-    assert_ptr_equal(device_room(device, 1), room);
-    device_give_back(device, 0);
-    assert_non_null(device_room(device, 1));
+    check_room();
     device_close(&device);
     print_message("%s: %s\n", info.name, info.fp16 ? "fp32, fp16" : "fp32");
 }

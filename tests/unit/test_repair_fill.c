@@ -299,6 +299,7 @@ struct flight_case {
     int batch, fallbacks;
     enum error_code code;
     const char *faults;
+    uint64_t memory; /* that the device may hold; 0: as usual */
 };
 
 /* Fills the same picture in each case, and expects the first one's result wherever there is one. */
@@ -312,6 +313,7 @@ static void check_flights(int width, int height, const uint8_t *mask, const stru
         if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
             model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
             fail_msg("%s", err.text);
+        model_set_budget(own.models, cases[k].memory, 1);
         struct step step = {.r = r, .context = &own};
         step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
         r->limits.batch = cases[k].batch;
@@ -336,13 +338,17 @@ static void check_flights(int width, int height, const uint8_t *mask, const stru
 }
 
 /* However many windows a run has, the fill is the same: scratches in all windows, and a hole in which some show nothing
- * else. A result that is refused is computed again. */
+ * else. A result that is refused is computed again. A device that may hold nothing gives its memory back in between,
+ * whenever a plan is made, but not that of the windows. */
 static void test_batches(void **state)
 {
     (void)state;
     enum { W = 330, H = 200 };
-    static const struct flight_case cases[] = {
-        {1, 0, OK, NULL}, {8, 0, OK, NULL}, {3, 0, OK, NULL}, {8, 1, OK, "nan@run:1,plan=filler"}};
+    static const struct flight_case cases[] = {{1, 0, OK, NULL, 0},
+                                               {8, 0, OK, NULL, 0},
+                                               {3, 0, OK, NULL, 0},
+                                               {8, 1, OK, "nan@run:1,plan=filler", 0},
+                                               {8, 1, OK, "nan@run:1,plan=filler", 1}};
     uint8_t *mask = calloc(W, H);
     for (int i = 0; i < W * H; i++)
         mask[i] = (i % W % 30 < 3 || (i % W > 100 && i % W < 230 && i / W > 30 && i / W < 170)) ? DEFECT_GIVEN : 0;
@@ -356,12 +362,13 @@ static void test_flights(void **state)
 {
     (void)state;
     enum { W = 16 * 192, H = 40 }; /* 16 windows */
-    static const struct flight_case cases[] = {{1, 0, OK, NULL},
-                                               {8, 0, OK, NULL},
-                                               {8, 1, OK, "nan@run:1,plan=filler"},
-                                               {8, 2, OK, "nan@run:1,plan=filler,until=2"},
-                                               {8, 1, ERROR_DEVICE, "nan@run:1,plan=filler nan@run:3,plan=filler"},
-                                               {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler"}};
+    static const struct flight_case cases[] = {{1, 0, OK, NULL, 0},
+                                               {8, 0, OK, NULL, 0},
+                                               {8, 1, OK, "nan@run:1,plan=filler", 0},
+                                               {8, 1, OK, "nan@run:1,plan=filler", 1},
+                                               {8, 2, OK, "nan@run:1,plan=filler,until=2", 0},
+                                               {8, 1, ERROR_DEVICE, "nan@run:1,plan=filler nan@run:3,plan=filler", 0},
+                                               {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler", 0}};
     uint8_t *mask = calloc(W, H);
     for (int i = 0; i < W * H; i++)
         mask[i] = i % W % 96 < 3 ? DEFECT_GIVEN : 0;
