@@ -283,9 +283,11 @@ static void large_faces(void **state)
     const double clean = weigh(truth, worse, 6, -1).used;
     white = 12;
     const double noisy = weigh(truth, worse, 6, -1).used;
+    white = 7.5f;
+    const double less = weigh(truth, worse, 3, -1).used;
     white = 0;
-    printf("    of 2000 px: %.3f, with noise %.3f\n", clean, noisy);
-    assert_true(clean < 0.1 && noisy > 0.7);
+    printf("    of 2000 px: %.3f, with noise %.3f, of 1000 px, with less %.3f\n", clean, noisy, less);
+    assert_true(clean < 0.1 && noisy > 0.7 && less > 0.7);
 }
 
 /* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; where it
