@@ -275,9 +275,12 @@ struct fault_plan {
     struct plan base, *inner;
     char name[64];
     struct event run;
-    size_t values;                /* of the first output */
-    enum kind kinds[PLAN_RUNS];   /* what the runs under way end with */
-    float *values_out[PLAN_RUNS]; /* where their first outputs go; NULL: nowhere as values */
+    size_t values;              /* of the first output */
+    enum kind kinds[PLAN_RUNS]; /* what the runs under way end with */
+    struct fault_values {
+        float *to;
+        size_t count;
+    } given[PLAN_RUNS]; /* where their first outputs go, as far as they are values */
 };
 
 /* The error of an event that fails. */
@@ -384,6 +387,14 @@ static enum error_code fault_plan_prepare(struct device *base, const struct grap
     return plan_prepare(((struct fault_device *)base)->inner, graph, precision, name, measure, whole, err);
 }
 
+static struct fault_values fault_given(const struct fault_plan *plan, const struct run_output *output)
+{
+    if (output && output->points)
+        return (struct fault_values){output->points->values, 3 * (size_t)output->points->count};
+    return output && output->planes ? (struct fault_values){output->planes, plan->values}
+                                    : (struct fault_values){NULL, 0};
+}
+
 static enum error_code fault_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct fault_plan *plan = (struct fault_plan *)base;
@@ -396,7 +407,7 @@ static enum error_code fault_plan_submit(struct plan *base, const struct run_io 
     while (kind == HANG && run->options.cancel && !atomic_load(run->options.cancel))
         nanosleep(&(struct timespec){0, FAULT_POLL_MS * 1000000}, NULL);
     plan->kinds[base->under_way] = kind;
-    plan->values_out[base->under_way] = run->outputs ? run->outputs[0].planes : NULL;
+    plan->given[base->under_way] = fault_given(plan, run->outputs);
     return plan_submit(plan->inner, run, err);
 }
 
@@ -415,10 +426,10 @@ static enum error_code fault_plan_wait(struct plan *base, bool discard, struct r
 {
     struct fault_plan *plan = (struct fault_plan *)base;
     const enum kind kind = plan->kinds[0];
-    float *values = plan->values_out[0];
+    const struct fault_values given = plan->given[0];
     for (int i = 1; i < PLAN_RUNS; i++) {
         plan->kinds[i - 1] = plan->kinds[i];
-        plan->values_out[i - 1] = plan->values_out[i];
+        plan->given[i - 1] = plan->given[i];
     }
     if (discard) {
         plan_discard(plan->inner);
@@ -429,10 +440,8 @@ static enum error_code fault_plan_wait(struct plan *base, bool discard, struct r
         return code;
     result->finite = result->finite && kind != NOT_A_NUMBER;
     result->flat |= kind == FLAT ? UINT32_MAX : 0;
-    if (kind == NOT_A_NUMBER && values)
-        values[plan->values / 2] = NAN;
-    for (size_t i = 0; i < plan->values && kind == FLAT && values; i++)
-        values[i] = 0.5f;
+    for (size_t i = 0; i < given.count && (kind == NOT_A_NUMBER || kind == FLAT); i++)
+        given.to[i] = kind == FLAT ? 0.5f : NAN;
     return OK;
 }
 
