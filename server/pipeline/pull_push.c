@@ -76,19 +76,6 @@ static void pull_down(const struct pull_level *from, const struct pull_level *to
     }
 }
 
-/* From x on, the first of a row's pixels that may have no full weight, sixteen at a time. */
-static int pull_next(const float *weight, int x, int w)
-{
-    for (; x + 16 <= w; x += 16) {
-        int full = 0;
-        for (int i = 0; i < 16; i++)
-            full += weight[x + i] >= 1;
-        if (full < 16)
-            break;
-    }
-    return x;
-}
-
 /* Enlarges twofold, bilinearly, with the edge repeated, into what has no full weight. */
 static void pull_up(const struct pull_level *from, const struct pull_level *to)
 {
@@ -97,8 +84,6 @@ static void pull_up(const struct pull_level *from, const struct pull_level *to)
         int other = y / 2 + (y % 2 ? 1 : -1);
         other = other < 0 ? 0 : other >= from->h ? from->h - 1 : other;
         for (int x = 0; x < to->w; x++) {
-            if (x % 16 == 0 && (x = pull_next(to->weight + (size_t)y * (size_t)to->w, x, to->w)) == to->w)
-                break;
             const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
             const float weight = to->weight[at];
             if (weight >= 1)
