@@ -182,11 +182,11 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(MATRIX_PARTS)
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) $(PAGE) tools/embed.sh
 	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(PAGE) > $@.part && mv $@.part $@
 
-# A browser needs no comments and no indentation: lines that are nothing but a comment, of scripts and the style sheet, stay out
-# of the program, and so do the ends of lines after " // " that have no quote, so that they are no part of a text.
+# A browser needs no comments, no indentation and no empty lines: lines that are nothing but a comment, of scripts and the style
+# sheet, stay out of the program, and so do the ends of lines after " // " that have no quote, so that they are no part of a text.
 $(PAGE): $(BUILD)/%: % Makefile
 	@mkdir -p $(@D)
-	sed -e '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' -e "s, *// [^\`'\"]*\$$,," -e 's/^ *//' $< > $@.part && mv $@.part $@
+	sed -e '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' -e "s, *// [^\`'\"]*\$$,," -e 's/^ *//' -e '/^$$/d' $< > $@.part && mv $@.part $@
 
 $(BUILD)/starter.s: $(STARTER) tools/embed.sh
 	@mkdir -p $(@D)
