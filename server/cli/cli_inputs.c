@@ -45,15 +45,20 @@ static char *cli_inputs_plain(const char *below, const char *path)
     return asprintf(&plain, "%s%s%.*s", below, *below ? "/" : "", length, file) < 0 ? NULL : plain;
 }
 
+bool cli_inputs_unfinished(const char *name)
+{
+    static const char *const endings[] = {".part", ".crdownload"}; /* ours and Firefox's, Chrome's */
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && !strcmp(name + length - end, endings[i]))
+            return true;
+    }
+    return false;
+}
+
 static enum error_code cli_inputs_scan(struct cli_inputs *inputs, const char *folder, const char *below,
                                        struct error *err);
-
-/* Such names have files that this program writes, and that Firefox downloads, until they are whole. */
-static bool cli_inputs_unfinished(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 5 && !strcmp(name + length - 5, ".part");
-}
 
 /* One entry of a folder; counts folders that are skipped. */
 static enum error_code cli_inputs_scan_entry(struct cli_inputs *inputs, const char *folder, const char *below,

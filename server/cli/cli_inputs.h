@@ -32,7 +32,10 @@ struct cli_inputs {
     struct stat results; /* the folder of the results, which is skipped; st_nlink 0: there is none */
 };
 
-/* Adds a file, a folder's files in the order of their names, or "-". Hidden files are skipped; folders in a folder are
+/* Whether a file of that name (or path) is not whole yet: this program and browsers give it its own name then. */
+bool cli_inputs_unfinished(const char *name);
+
+/* Adds a file, a folder's files in the order of their names, or "-". Hidden and unfinished files are skipped; folders in a folder are
  * reported and skipped without `recursive`, links to folders always. Something that is not a readable file (a dangling
  * link, a FIFO) stays in the list and fails in its turn. ERROR_IO, ERROR_NOT_FOUND: the folder cannot be read or is
  * empty. */

@@ -81,6 +81,8 @@ static bool cli_watch_wanted(const char *path, const struct stat *status, void *
 {
     struct cli_watch *watch = user;
     const int64_t mtime = cli_watch_changed(status);
+    if (cli_inputs_unfinished(path))
+        return false;
     char *source = cli_watch_source(path);
     const bool done = source && cli_watch_listed(watch, watch->run.index, source, (uint64_t)status->st_size, mtime);
     const bool bad = source && cli_watch_listed(watch, watch->failed, source, (uint64_t)status->st_size, mtime);

@@ -127,6 +127,7 @@ describe('restore', () => {
     put('in/empty.png', '');
     put('in/.hidden.png', fixture('none.png'));
     put('in/d.png.123.part', fixture('none.png')); // what a killed program was writing
+    put('in/e.png.crdownload', fixture('none.png'));
     put('in/sub/c.png', fixture('none.png'));
     const { status, out, err } = await restore('in', '-v', 'none', '--bg_upsampler', 'none');
     assert.equal(status, 1);

@@ -77,6 +77,20 @@ test('what is there, what comes, in subfolders that come as well; written slowly
   await stop(other);
 });
 
+test('what is still downloaded is left out until it has its name', async () => {
+  for (const name of ['a.png.part', 'b.png.crdownload']) put(`in/${name}`, fixture('none.png'));
+  const watcher = await watch(...plain);
+  assert.match(watcher.out, /^watching in; 0 waiting$/m);
+  put('in/c.png.part', fixture('none.png'));
+  put('in/d.png', fixture('none.png'));
+  await there('d.png');
+  for (const name of ['a.png.part', 'b.png.crdownload', 'c.png.part']) fs.renameSync(path.join(here, 'in', name), path.join(here, 'in', path.parse(name).name));
+  await there('a.png', 'b.png', 'c.png');
+  await stop(watcher);
+  assert.deepEqual(files(), ['a', 'b', 'c', 'd'].map((name) => `restored_imgs/${name}.png`));
+  assert.equal(watcher.err, '');
+});
+
 test('what cannot be read is reported once, and tried again when it has changed', async () => {
   put('in/bad.png', fixture('none.png').subarray(0, 200));
   put('in/notes.txt', 'no picture');
