@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "server/http/server.h"
 #include "server/pipeline/model_store.h"
 #include "server/pipeline/options.h"
+#include "server/store/store.h"
 #include "server/suggest.h"
 
 enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config *config, struct error *err)
@@ -205,4 +207,19 @@ int cli_list(int argc, char **argv, const char *command, const char *help, struc
         return cli_fail(&err, CLI_USAGE);
     config_apply_log(config, LOG_WARN);
     return -1;
+}
+
+enum error_code cli_check_config(const struct config *config, struct error *err)
+{
+    const bool shared = store_is_shared(config->store);
+    if (!shared && strcmp(config->store, "sqlite") != 0)
+        return error_set(err, ERROR_INVALID, "store = \"%.40s…\" is neither sqlite nor postgresql://…", config->store);
+    if (!shared && config->role != SERVE_BOTH)
+        return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
+    if (!shared && config->models_from == MODELS_FROM_STORE)
+        return error_set(err, ERROR_INVALID, "models_from = store needs store = postgresql://…");
+    if (config->role == SERVE_WORKER && !*config->metrics_listen)
+        return error_set(err, ERROR_INVALID,
+                         "role = worker needs metrics_listen: the address for its health and metrics");
+    return server_check_config(config, err);
 }

@@ -88,6 +88,10 @@ enum error_code cli_devices_read(const struct config *config, const struct selft
 enum error_code cli_models_folder(const char *to, const struct config *config, char out[PATH_MAX],
                                   struct error *err) MUST_CHECK;
 
+/* Whether a server accepts the configuration: what of store, role and the rest goes together, and as
+ * server_check_config. */
+enum error_code cli_check_config(const struct config *config, struct error *err) MUST_CHECK;
+
 /* The model store of the configuration. */
 struct model_store;
 enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err) MUST_CHECK;

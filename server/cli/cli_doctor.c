@@ -15,9 +15,10 @@ static const char help[] =
     "restored doctor [--json]\n\n"
     "Says why a graphics processor is or is not used: the hardware, permissions, the Vulkan loader and its drivers,\n"
     "the devices, the processor and memory; runs a known-answer test on each device; and says which device work will\n"
-    "run on. Where several servers share a store, it says whether that is reached, how fast it answers, which servers\n"
-    "were seen there, and whether pictures can be put there. Each problem comes with why it matters and what to do.\n"
-    "Exit status: 0 if a device works, and the shared store, if one is set; else 1.\n";
+    "run on; and whether a server would start with this configuration. Where several servers share a store, it says\n"
+    "whether that is reached, how fast it answers, which servers were seen there, and whether pictures can be put\n"
+    "there. Each problem comes with why it matters and what to do.\n"
+    "Exit status: 0 if a device works, a server can start, and the shared store, if one is set, works; else 1.\n";
 
 static const char *cli_doctor_state_name(enum doctor_state state)
 {
@@ -108,7 +109,7 @@ int cli_doctor(int argc, char **argv)
             fflush(stdout); /* the self-tests may take a while */
         }
     }
-    const bool works = *doctor->chosen && !doctor->store_fails;
+    const bool works = *doctor->chosen && !doctor->refused;
     if (json)
         cli_doctor_print_json(doctor, works);
     free(doctor);

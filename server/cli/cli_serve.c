@@ -183,22 +183,6 @@ static enum error_code serve_open_spool(const struct config *config, struct spoo
     return OK;
 }
 
-/* Whether store, payload, role and the rest of the configuration go together. */
-static enum error_code serve_check_roles(const struct config *config, struct error *err)
-{
-    const bool shared = store_is_shared(config->store);
-    if (!shared && strcmp(config->store, "sqlite") != 0)
-        return error_set(err, ERROR_INVALID, "store = \"%.40s…\" is neither sqlite nor postgresql://…", config->store);
-    if (!shared && config->role != SERVE_BOTH)
-        return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
-    if (!shared && config->models_from == MODELS_FROM_STORE)
-        return error_set(err, ERROR_INVALID, "models_from = store needs store = postgresql://…");
-    if (config->role == SERVE_WORKER && !*config->metrics_listen)
-        return error_set(err, ERROR_INVALID,
-                         "role = worker needs metrics_listen: the address for its health and metrics");
-    return OK;
-}
-
 /* Where pictures are that servers share. */
 static enum error_code serve_open_payload(const struct config *config, struct payload **payload, struct error *err)
 {
@@ -340,9 +324,8 @@ static int serve_run(const struct config *config, const struct config_files *fil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     /* as long as programs may be started */
-    if (serve_check_roles(config, &err) || server_check_config(config, &err) ||
-        serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) ||
-        serve_open_spool(config, &spool, &err))
+    if (cli_check_config(config, &err) || server_check_addresses(config, &err) || serve_open_payload(config, &payload, &err) ||
+        decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err))
         goto out;
     serve_trim_models(config);
     if (cli_open_store(&store, config, &err))

@@ -14,6 +14,7 @@ const struct doctor_check doctor_checks[] = {
     {"cpu", "Processor and memory", doctor_cpu},
     {"self_test", "Self-tests", doctor_selftests},
     {"choice", "Choice", doctor_choice},
+    {"configuration", "Configuration", doctor_config},
     {"store", "Shared store", doctor_store},
     {0},
 };

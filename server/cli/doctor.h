@@ -1,4 +1,4 @@
-/* What may prevent a device, or the store that servers share, from being used: checks of this machine, each after those
+/* What may prevent a device, the configuration, or the store that servers share, from being used: checks of this machine, each after those
  * that it depends on. A check adds findings: the facts and, where something is wrong, why that matters and what to do.
  * Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_DOCTOR_H
@@ -34,7 +34,7 @@ struct doctor {
     int device_count;
     char chosen[32];    /* the device that will do the work, "" if there is none */
     char summary[1024]; /* one sentence: which and why */
-    bool store_fails;   /* the shared store that is set cannot be used */
+    bool refused;       /* no server can work with this configuration, or with the shared store that it names */
 };
 
 struct doctor_check {
@@ -71,6 +71,8 @@ void doctor_drivers(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);
 void doctor_selftests(struct doctor *doctor);
 void doctor_choice(struct doctor *doctor);
+/* doctor_config.c: */
+void doctor_config(struct doctor *doctor);
 /* doctor_store.c: */
 void doctor_store(struct doctor *doctor);
 

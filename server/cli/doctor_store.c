@@ -23,7 +23,7 @@
 static void store_problem(struct doctor *doctor, const char *why, const char *fix, const char *what,
                           const struct error *err)
 {
-    doctor->store_fails = true;
+    doctor->refused = true;
     doctor_add(doctor, DOCTOR_PROBLEM, why, fix, "%s: %s", what, err->text);
 }
 

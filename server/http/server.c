@@ -1,6 +1,7 @@
 #include "server/http/server.h"
 #include "server/http/metrics_scale.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -221,7 +222,7 @@ static enum error_code server_open_socket(const char *listen_on, int *out, int *
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
         bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, BACKLOG) ||
         getsockname(fd, (struct sockaddr *)&bound, &size)) {
-        code = error_set(err, ERROR_IO, "cannot listen on %s: %m", listen_on);
+        code = error_set(err, errno == EADDRINUSE ? ERROR_BUSY : ERROR_IO, "cannot listen on %s: %m", listen_on);
         if (fd >= 0)
             close(fd);
     } else {
@@ -303,6 +304,12 @@ enum error_code server_check_config(const struct config *config, struct error *e
         code = tls_create(&tls, config->tls_cert, config->tls_key, err);
     auth_destroy(&auth);
     tls_destroy(&tls);
+    return code;
+}
+
+enum error_code server_check_addresses(const struct config *config, struct error *err)
+{
+    enum error_code code = OK;
     for (int side = 0; side < CONNECTION_SIDES && !code; side++) {
         const char *listen_on = side == CONNECTION_SERVICE ? config->listen : config->metrics_listen;
         int fd = -1, port;

@@ -13,9 +13,11 @@ struct server;
 /* Whether its lists of hosts, origins and proxies can be read. ERROR_INVALID. */
 enum error_code server_check_lists(const struct config *config, struct error *err) MUST_CHECK;
 
-/* Whether server_create could succeed as things are now: the lists, the token file, the certificate and the addresses.
- * For the start, which takes a while until there is a pool. Errors: those of server_create. */
+/* Whether server_create could succeed as things are now: the lists, the token file and the certificate; and whether it
+ * may listen at its addresses (ERROR_BUSY: somebody does). For the start, which takes a while until there is a pool.
+ * Errors: those of server_create. */
 enum error_code server_check_config(const struct config *config, struct error *err) MUST_CHECK;
+enum error_code server_check_addresses(const struct config *config, struct error *err) MUST_CHECK;
 
 /* Binds, listens and serves. config, store, pool and keeper are borrowed; without a keeper (NULL) there are no
  * asynchronous jobs, and all bodies stay in memory. ERROR_IO names the address and

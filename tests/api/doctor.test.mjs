@@ -1,7 +1,9 @@
 // restored doctor: each thing that keeps a device from being used is found, with why it matters and what to do.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import fs from 'node:fs';
+import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -171,6 +173,35 @@ describe('doctor', () => {
     const { status, report } = doctor(noVulkan, ['--device', 'nope']);
     assert.equal(status, 1);
     assert.match(find(report, 'choice', 'problem', /nope/).fix, /^set device to auto/);
+  });
+
+  test('what a server refuses of the configuration is a problem, in the same words', () => {
+    const env = { ...noVulkan, RESTORED_STATE_DIR: path.join(folder, 'state'), RESTORED_LISTEN: '127.0.0.1:0' };
+    const refused = (args) => {
+      const { status, stderr } = spawnSync(binary, ['serve', ...args], { cwd: folder, env: { ...process.env, RESTORED_CONFIG: '/dev/null', ...env }, encoding: 'utf8', timeout: 60e3 });
+      assert.equal(status, 1, `${args}: ${stderr}`);
+      const { status: sick, report } = doctor(env, args);
+      assert.equal(sick, 1);
+      const found = report.findings.filter(({ check }) => check === 'configuration');
+      assert.equal(found.length, 1);
+      assert.equal(found[0].state, 'problem');
+      assert.ok(stderr.endsWith(`restored: ${found[0].found}\n`), `${found[0].found}\n${stderr}`);
+      assert.match(found[0].fix, /--print_config/);
+    };
+    find(doctor(env).report, 'configuration', 'ok', /^a server can start with it$/);
+    for (const args of [
+      ['--store', 'mysql://db'], ['--role', 'front'], ['--payload', 'rows'], ['--auth_token_file', '/nowhere/tokens'], ['--tls_cert', '/nowhere/cert'],
+      ['--allowed_hosts', 'a/b'], ['--listen', '192.0.2.1:1'],
+    ]) refused(args);
+  });
+
+  test('an address in use is a note: it may be the server that runs', async () => {
+    const other = net.createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { status, report } = doctor(noVulkan, ['--listen', `127.0.0.1:${other.address().port}`]);
+    other.close();
+    assert.equal(status, 0);
+    assert.match(find(report, 'configuration', 'note', /^cannot listen on 127\.0\.0\.1:\d+: Address already in use$/).fix, /^nothing, if that is restored;/);
   });
 
   test('its help and its arguments', () => {
