@@ -32,7 +32,8 @@ uint64_t plan_cache_usual(const struct device_info *info);
  * gets an equal share. Takes effect with the next plan. */
 void plan_cache_set_budget(struct plan_cache *cache, uint64_t bytes, int handles);
 
-/* The handle's share in bytes, and whether it holds more than that, or a GPU's more than 1 GiB of the host's memory. */
+/* The handle's share in bytes, and whether it holds more than that (the CPU's with what device_staged counts), or more
+ * than 1 GiB of the host's memory beside it. */
 uint64_t plan_cache_limit(const struct plan_cache *cache);
 bool plan_cache_over(const struct plan_cache *cache);
 

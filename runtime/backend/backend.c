@@ -372,7 +372,8 @@ uint64_t device_held(const struct device *device)
 
 uint64_t device_staged(const struct device *device)
 {
-    return device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged);
+    return device->room_size +
+           (device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged));
 }
 
 void *device_take_room(struct device *device, size_t *bytes)

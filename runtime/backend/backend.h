@@ -217,7 +217,8 @@ uint64_t plan_bytes(const struct plan *plan);
 
 /* Device bytes that this handle holds: plans, weights, buffers. */
 uint64_t device_held(const struct device *device);
-/* Bytes of host memory that a GPU's handle holds for transfers; device_held does not count them. */
+/* Bytes of host memory that a GPU's handle holds for transfers, and that any handle keeps for device_take_room;
+ * device_held does not count them. */
 uint64_t device_staged(const struct device *device);
 
 /* At least *bytes of host memory, which become as many as there are, for who works with the device; NULL: there are

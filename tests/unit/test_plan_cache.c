@@ -438,6 +438,27 @@ static void one_arena_as_large_as_the_largest(void **state)
         param_destroy(&net.params[i]);
 }
 
+/* What a step keeps from picture to picture counts, and goes before any plan. */
+static void room_that_is_kept_counts(void **state)
+{
+    struct bench *bench = *state;
+    size_t bytes = 15 * PLAN_COST, any = 1;
+    plan_cache_set_budget(bench->cache, 30 * PLAN_COST, 1);
+    void *room = device_take_room(&bench->device, &bytes);
+    assert_non_null(room);
+    prepare(bench, 0, 10);
+    prepare(bench, 1, 10);
+    assert_false(plan_cache_over(bench->cache)); /* who has it needs it: that is not for the next one */
+    device_keep_room(&bench->device, room, bytes);
+    assert_true(plan_cache_over(bench->cache));
+    prepare(bench, 0, 5);
+    assert_int_equal(plan_cache_count(bench->cache), 3);
+    assert_false(plan_cache_over(bench->cache));
+    assert_non_null(room = device_take_room(&bench->device, &any));
+    assert_int_equal(any, 1); /* the one that was kept is gone */
+    free(room);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +466,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_budget_holds, setup, teardown),
         cmocka_unit_test_setup_teardown(many_small_ones_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(buffers_in_host_memory_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(room_that_is_kept_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_under_way_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(measuring_goes_on_only_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_session_takes_its_plans_along, setup, teardown),
