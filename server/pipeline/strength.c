@@ -27,7 +27,7 @@
  * face is as large.
  *
  * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
-enum { STRENGTH_CELLS = 16, STRENGTH_FACES = 1024 };
+enum { STRENGTH_FACES = 1024 };
 #define STRENGTH_ROUNDING 0.5                           /* a difference of less is that of rounding to 8 bit */
 static const double strength_detail[2] = {0.0, 0.3};    /* (I - R) / D */
 static const double strength_noise[2] = {0.58, 0.70};   /* strength_doubt */
@@ -212,74 +212,6 @@ static void strength_gather(struct strength_work *w)
         cell->face = cell->count > 0 && strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS,
                                                         (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS);
     }
-}
-
-static int strength_order(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* JPEG's blocks: how much larger second differences are where two columns (or rows) of every eight meet. sum: by place
- * in the block. */
-static double strength_pair(const double sum[8])
-{
-    double best = 0, others = 0;
-    for (int k = 0; k < 8; k++) {
-        const double pair = (sum[k] + sum[(k + 1) & 7]) / 2;
-        if (pair <= best)
-            continue;
-        best = pair;
-        others = (sum[(k + 3) & 7] + sum[(k + 4) & 7] + sum[(k + 5) & 7] + sum[(k + 6) & 7]) / 4;
-    }
-    return best / fmax(others, 0.01);
-}
-
-static double strength_block(const struct image *picture, const struct rect *rect)
-{
-    const struct view_u8 view = image_view(picture);
-    double sum[2][8] = {{0}}, count[2][8] = {{0}};
-    for (int y = rect->y + 1; y < rect->y + rect->height - 1; y++) {
-        const uint8_t *row = view.data + (size_t)y * view.stride + 1; /* green */
-        long across[8] = {0}, down = 0;
-        for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++) {
-            const uint8_t *p = row + 3 * (size_t)x;
-            across[x & 7] += abs(2 * p[0] - p[-3] - p[3]);
-            down += abs(2 * p[0] - p[-(ptrdiff_t)view.stride] - p[view.stride]);
-        }
-        for (int k = 0; k < 8; k++)
-            sum[0][k] += (double)across[k];
-        sum[1][y & 7] += (double)down;
-        count[1][y & 7]++;
-    }
-    for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++)
-        count[0][x & 7]++;
-    for (int k = 0; k < 16; k++)
-        sum[k / 8][k % 8] /= fmax(count[k / 8][k % 8], 1);
-    return (strength_pair(sum[0]) + strength_pair(sum[1])) / 2;
-}
-
-/* The standard deviation of white noise that has the second differences of the quiet quarter of the covered part. */
-static double strength_white(const struct image *picture, const struct rect *rect)
-{
-    const struct view_u8 view = image_view(picture);
-    const ptrdiff_t below = (ptrdiff_t)view.stride;
-    double mean[STRENGTH_CELLS * STRENGTH_CELLS];
-    const int width = (rect->width - 2) / STRENGTH_CELLS, height = (rect->height - 2) / STRENGTH_CELLS;
-    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
-        const int left = rect->x + 1 + i % STRENGTH_CELLS * width, top = rect->y + 1 + i / STRENGTH_CELLS * height;
-        int64_t sum = 0;
-        for (int y = top; y < top + height; y++) {
-            const uint8_t *p = view.data + (size_t)y * view.stride + 3 * (size_t)left + 1; /* green */
-            for (int x = 0; x < width; x++, p += 3) {
-                const int d = 4 * p[0] - p[-3] - p[3] - p[-below] - p[below];
-                sum += d * d;
-            }
-        }
-        mean[i] = (double)sum / fmax((double)width * height, 1);
-    }
-    qsort(mean, STRENGTH_CELLS * STRENGTH_CELLS, sizeof *mean, strength_order);
-    return sqrt(mean[STRENGTH_CELLS * STRENGTH_CELLS / 4] / 20);
 }
 
 /* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in

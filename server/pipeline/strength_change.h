@@ -10,6 +10,17 @@
 enum error_code strength_change(const struct restoration *r, const struct face *face, double *change,
                                 struct error *err) MUST_CHECK;
 
+enum { STRENGTH_CELLS = 16 }; /* across and down */
+
+/* Of the covered part of a picture: JPEG's blocks, how much larger second differences are where two columns (or rows)
+ * of every eight meet; and the standard deviation of white noise that has the second differences of its quiet quarter.
+ */
+double strength_block(const struct image *picture, const struct rect *rect);
+double strength_white(const struct image *picture, const struct rect *rect);
+
+/* For qsort of doubles. */
+int strength_order(const void *a, const void *b);
+
 static inline float strength_luma(const float *rgb)
 {
     return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];

@@ -10,9 +10,11 @@
 
 #include <cmocka.h>
 
+#include "runtime/base/thread.h"
 #include "server/image/filter.h"
 #include "server/image/warp.h"
 #include "server/pipeline/strength.h"
+#include "server/pipeline/strength_change.h"
 
 enum { CROP = 512, PLANE = CROP * CROP };
 
@@ -348,11 +350,40 @@ static void another_face(void **state)
     assert_true(f.change < 0.02 && f.used > 0.99);
 }
 
+/* Noise of 10 levels, and blocks of 8 px whose means differ; however many threads look. */
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image *picture;
+    assert_int_equal(image_create(&picture, 1210, 1111, 3, 8, false, &err), OK);
+    seed = 5;
+    for (int i = 0; i < 1210 * 1111; i++) {
+        const int block = (i % 1210 / 8 * 7 + i / 1210 / 8 * 3) % 4;
+        memset((uint8_t *)picture->pixels + 3 * i, (int)rintf(100 + 20 * (float)block + 10 * normal()), 3);
+    }
+    const struct rect covered = {3, 5, 1204, 1101};
+    thread_set_count(1);
+    const double white_one = strength_white(picture, &covered), block_one = strength_block(picture, &covered);
+    printf("    noise of %.2f, blocks %.3f\n", white_one, block_one);
+    assert_true(white_one > 10 && white_one < 15 && block_one > 1.2 && block_one < 2);
+    for (int threads = 2; threads < 8; threads++) {
+        thread_set_count(threads);
+        assert_true(strength_white(picture, &covered) == white_one);
+        assert_true(strength_block(picture, &covered) == block_one);
+    }
+    thread_set_count(0);
+    const struct rect small = {0, 0, 2, 1}; /* nothing has neighbours */
+    assert_true(strength_white(picture, &small) == 0 && strength_block(picture, &small) == 0);
+    image_destroy(&picture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays),   cmocka_unit_test(soft_places_stay),
                                        cmocka_unit_test(scratches_go),   cmocka_unit_test(damage_goes),
                                        cmocka_unit_test(tiny_faces),     cmocka_unit_test(large_faces),
-                                       cmocka_unit_test(little_is_left), cmocka_unit_test(another_face)};
+                                       cmocka_unit_test(little_is_left), cmocka_unit_test(another_face),
+                                       cmocka_unit_test(threads_change_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
