@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/log.h"
+#include "tests/common/models.h"
 #include "tests/common/shared.h"
 
 void restoration_open_worker(struct worker_context *worker, const char *device, struct model_store *store)
@@ -26,6 +27,22 @@ void restoration_close_worker(struct worker_context *worker)
     model_set_destroy(&worker->models);
     model_store_destroy(&worker->store);
     device_close(&worker->device);
+}
+
+struct worker_context restoration_worker;
+
+int restoration_begin(void **state)
+{
+    (void)state;
+    restoration_open_worker(&restoration_worker, "cpu", models_of_fixtures());
+    return 0;
+}
+
+int restoration_end(void **state)
+{
+    (void)state;
+    restoration_close_worker(&restoration_worker);
+    return 0;
 }
 
 struct restoration *restoration_of(struct file *input, const char *picture, const char *const *options)

@@ -18,22 +18,6 @@
 #include "tests/common/restoration.h"
 #include "tests/common/shared.h"
 
-static struct worker_context worker;
-
-static int open_worker(void **state)
-{
-    (void)state;
-    restoration_open_worker(&worker, "cpu", models_of_fixtures());
-    return 0;
-}
-
-static int close_worker(void **state)
-{
-    (void)state;
-    restoration_close_worker(&worker);
-    return 0;
-}
-
 /* ---- which pixels count ------------------------------------------------------------------------------------------ */
 
 #define MAP_W 12
@@ -119,7 +103,7 @@ static struct restoration *run(const struct image *picture, const struct image *
     r->input_bytes = file.size;
     r->mask_input = second.bytes;
     r->mask_bytes = second.size;
-    if (pipeline_run(r, &worker, &err))
+    if (pipeline_run(r, &restoration_worker, &err))
         fail_msg("%s", err.text);
     free(file.bytes);
     free(second.bytes);
@@ -299,7 +283,7 @@ static void test_again(void **state)
     struct image *truth = picture_waves(200, 180, 3, 8), *damaged = scratched(truth), *mask;
     struct codec_output file = {0};
     struct restoration *r = NULL;
-    struct worker_context own = {.store = worker.store};
+    struct worker_context own = {.store = restoration_worker.store};
     assert_int_equal(image_create(&mask, 200, 180, 1, 8, false, &err), OK);
     memset(mask->pixels, 255, 200 * 60); /* the upper part of the scratch stays */
     struct restoration *wanted = run(damaged, mask, OPTIONS(FINDER, "mask_mode", "remove", "fill", "filler"));
@@ -338,7 +322,7 @@ static void test_windows(void **state)
     enum { W = 501, H = 378, N = W * H };
     if (access("models/starter/starter_damage.safetensors", R_OK))
         skip();
-    struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
+    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
     struct restoration *r = NULL;
     if (model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
         fail_msg("%s", err.text);
@@ -384,5 +368,5 @@ int main(void)
         cmocka_unit_test(test_mask),    cmocka_unit_test(test_again), cmocka_unit_test(test_reduced),
         cmocka_unit_test(test_windows),
     };
-    return cmocka_run_group_tests(tests, open_worker, close_worker);
+    return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }

@@ -16,22 +16,6 @@
 #include "tests/common/picture.h"
 #include "tests/common/restoration.h"
 
-static struct worker_context worker;
-
-static int open_worker(void **state)
-{
-    (void)state;
-    restoration_open_worker(&worker, "cpu", models_of_fixtures());
-    return 0;
-}
-
-static int close_worker(void **state)
-{
-    (void)state;
-    restoration_close_worker(&worker);
-    return 0;
-}
-
 static void test_pull_push(void **state)
 {
     (void)state;
@@ -217,7 +201,7 @@ static void test_network(void **state)
     if (access("models/starter/starter_fill.safetensors", R_OK))
         skip();
     struct error err = ERROR_INIT;
-    struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
+    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
     if (model_set_create(&own.models, own.store, own.device, &err))
         fail_msg("%s", err.text);
     uint8_t *mask = calloc(W, H), *truth = malloc(3 * W * H);
@@ -261,7 +245,7 @@ static void test_unknown(void **state)
     if (access("models/starter/starter_fill.safetensors", R_OK))
         skip();
     struct error err = ERROR_INIT;
-    struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
+    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
     if (model_set_create(&own.models, own.store, own.device, &err))
         fail_msg("%s", err.text);
     uint8_t mask[SIDE * SIDE] = {0}, unknown[SIDE * SIDE] = {0};
@@ -309,7 +293,7 @@ static void check_flights(int width, int height, const uint8_t *mask, const stru
     struct image *first = NULL;
     for (size_t k = 0; k < count; k++) {
         struct restoration *r = NULL;
-        struct worker_context own = {.store = worker.store};
+        struct worker_context own = {.store = restoration_worker.store};
         if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
             model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
             fail_msg("%s", err.text);
@@ -383,5 +367,5 @@ int main(void)
         cmocka_unit_test(test_grain),     cmocka_unit_test(test_network), cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_batches),   cmocka_unit_test(test_flights),
     };
-    return cmocka_run_group_tests(tests, open_worker, close_worker);
+    return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }

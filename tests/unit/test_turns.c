@@ -9,6 +9,27 @@
 
 #include "tests/common/queued.h"
 
+/* A queue for 32 jobs, and those that tests put into it. */
+static struct queue *turns;
+static struct job *pushed[32];
+static int pushed_count;
+
+static int setup(void **state)
+{
+    struct error err = ERROR_INIT;
+    (void)state;
+    return queue_create(&turns, 32, 32, &err);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    while (pushed_count)
+        job_release(&pushed[--pushed_count]);
+    queue_destroy(&turns);
+    return 0;
+}
+
 /* One more job of that client; NULL: it is refused, as queue_full has said. */
 static struct job *push_client(struct queue *queue, const char *client)
 {
@@ -63,27 +84,24 @@ static void test_share(void **state)
 }
 
 /* Pushes a job of this client, whose picture is read at once. */
-static struct job *push_of(struct queue *queue, const char *client, bool low)
+static struct job *push_of(const char *client, bool low)
 {
     struct error err = ERROR_INIT;
-    struct job *job = queued_make(client), *got;
+    struct job *job = pushed[pushed_count++] = queued_make(client);
     snprintf(job->client, sizeof job->client, "%s", client);
     job->low = low;
     job->estimate.device_seconds = 1;
-    assert_int_equal(queue_push(queue, job, &err), OK);
-    got = queue_carry(queue);
-    assert_ptr_equal(got, job);
-    queue_ready(queue, got);
-    job_release(&got);
+    assert_int_equal(queue_push(turns, job, &err), OK);
+    queued_carry(turns, job);
     return job;
 }
 
 /* The letters of the jobs in the order in which a worker gets them. */
-static void expect_order(struct queue *queue, const char *want)
+static void expect_order(const char *want)
 {
     char got[64] = "";
     struct job *job;
-    while (strlen(got) + 1 < sizeof got && (job = queue_pop(queue, 0, true, 0))) {
+    while (strlen(got) + 1 < sizeof got && (job = queue_pop(turns, 0, true, 0))) {
         strcat(got, job->id);
         job_release(&job);
     }
@@ -94,120 +112,92 @@ static void expect_order(struct queue *queue, const char *want)
 static void test_turns(void **state)
 {
     (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    struct job *jobs[16];
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
     for (int i = 0; i < 5; i++)
-        jobs[n++] = push_of(queue, "a", false);
-    struct job *got = queue_pop(queue, 0, true, 0);
-    assert_ptr_equal(got, jobs[0]);
+        push_of("a", false);
+    struct job *got = queue_pop(turns, 0, true, 0);
+    assert_ptr_equal(got, pushed[0]);
     job_release(&got);
-    jobs[n++] = push_of(queue, "b", false); /* behind one of a, which was there before */
-    jobs[n++] = push_of(queue, "b", false);
-    jobs[n++] = push_of(queue, "c", false);
-    jobs[n++] = push_of(queue, "a", false);
-    got = queue_pop(queue, 0, true, 0);
-    assert_ptr_equal(got, jobs[1]);
-    queue_return(queue, got); /* it keeps its place */
-    expect_order(queue, "abcabaaa");
+    push_of("b", false); /* behind one of a, which was there before */
+    push_of("b", false);
+    push_of("c", false);
+    push_of("a", false);
+    got = queue_pop(turns, 0, true, 0);
+    assert_ptr_equal(got, pushed[1]);
+    queue_return(turns, got); /* it keeps its place */
+    expect_order("abcabaaa");
     /* what was served long ago gives nobody an advantage */
-    jobs[n++] = push_of(queue, "a", false);
-    jobs[n++] = push_of(queue, "d", false);
-    expect_order(queue, "ad");
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
+    push_of("a", false);
+    push_of("d", false);
+    expect_order("ad");
 }
 
 /* Low ones wait for all others, and take turns among themselves. */
 static void test_low(void **state)
 {
     (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    struct job *jobs[16];
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
     for (int i = 0; i < 3; i++)
-        jobs[n++] = push_of(queue, "a", true);
-    jobs[n++] = push_of(queue, "b", true);
-    jobs[n++] = push_of(queue, "C", false);
-    jobs[n++] = push_of(queue, "C", false);
-    jobs[n++] = push_of(queue, "A", false);
-    expect_order(queue, "CACabaa");
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
+        push_of("a", true);
+    push_of("b", true);
+    push_of("C", false);
+    push_of("C", false);
+    push_of("A", false);
+    expect_order("CACabaa");
 }
 
 /* How much goes before a job, which is what a client is told to wait. */
 static void test_ahead_of(void **state)
 {
     (void)state;
-    struct queue *queue;
     struct queue_ahead ahead;
-    struct error err = ERROR_INIT;
-    struct job *jobs[8], *other = queued_make("other");
-    int n = 0;
-    assert_int_equal(queue_create(&queue, 32, 32, &err), OK);
+    struct job *other = queued_make("other");
     for (int i = 0; i < 3; i++)
-        jobs[n++] = push_of(queue, "a", false);
-    jobs[n++] = push_of(queue, "b", false);
-    jobs[n++] = push_of(queue, "b", true);
+        push_of("a", false);
+    push_of("b", false);
+    push_of("b", true);
     const struct {
         const char *client;
         bool low;
         size_t jobs;
     } wants[] = {{"a", false, 4}, {"b", false, 3}, {"c", false, 2}, {"b", true, 5}, {"c", true, 5}, {NULL, false, 5}};
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
-        queue_ahead_of_new(queue, 1, wants[i].client, wants[i].low, &ahead);
+        queue_ahead_of_new(turns, 1, wants[i].client, wants[i].low, &ahead);
         assert_int_equal(ahead.jobs, wants[i].jobs);
         assert_true(ahead.seconds == (double)wants[i].jobs);
-        queue_ahead_of_new(queue, 2, wants[i].client, wants[i].low, &ahead); /* on another device none of it */
+        queue_ahead_of_new(turns, 2, wants[i].client, wants[i].low, &ahead); /* on another device none of it */
         assert_true(ahead.seconds == 0);
     }
     static const size_t places[] = {0, 2, 3, 1, 4};
-    for (int i = 0; i < n; i++) {
-        assert_true(queue_ahead_of(queue, jobs[i], &ahead));
+    for (int i = 0; i < pushed_count; i++) {
+        assert_true(queue_ahead_of(turns, pushed[i], &ahead));
         assert_int_equal(ahead.jobs, places[i]);
         assert_true(ahead.seconds == (double)places[i]);
     }
-    assert_false(queue_ahead_of(queue, other, &ahead));
-    expect_order(queue, "abaab");
+    assert_false(queue_ahead_of(turns, other, &ahead));
+    expect_order("abaab");
     job_release(&other);
-    while (n)
-        job_release(&jobs[--n]);
-    queue_destroy(&queue);
 }
 
 /* The oldest are found wherever they stand. */
 static void test_older_behind_younger(void **state)
 {
     (void)state;
-    struct queue *queue;
-    struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 8, 8, &err), OK);
-    struct job *low = push_of(queue, "a", true), *young = push_of(queue, "b", false);
+    struct job *low = push_of("a", true), *young = push_of("b", false);
     young->created_ns = low->created_ns + 10;
-    struct job *old = queue_take_older(queue, low->created_ns + 5);
+    struct job *old = queue_take_older(turns, low->created_ns + 5);
     assert_ptr_equal(old, low);
-    assert_null(queue_take_older(queue, low->created_ns + 5));
-    queued_expect(queue, 0, true, young);
+    assert_null(queue_take_older(turns, low->created_ns + 5));
+    expect_order("b");
     job_release(&old);
-    job_release(&low);
-    queue_destroy(&queue);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_share),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_low),
-        cmocka_unit_test(test_ahead_of),
-        cmocka_unit_test(test_older_behind_younger),
+        cmocka_unit_test_setup_teardown(test_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_low, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ahead_of, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_older_behind_younger, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
