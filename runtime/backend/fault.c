@@ -40,6 +40,7 @@ struct fault {
     char device[32], plan[64]; /* "": any */
     enum precision precision;  /* AUTO: any */
     int64_t over;              /* px; -1: any */
+    unsigned long ms;          /* that a slow run takes longer */
     unsigned long seen;
 };
 
@@ -119,13 +120,15 @@ static bool fault_parse_option(struct fault *fault, const char *option)
         fault->over = (int64_t)n;
         return true;
     }
+    if (!strncmp(option, "ms=", 3) && fault->kind == SLOW && fault->point == RUN)
+        return fault_number(option + 3, &fault->ms);
     return false;
 }
 
 static enum error_code fault_parse_one(const char *word, struct error *err)
 {
     char copy[256], *rest = NULL;
-    struct fault fault = {.over = -1};
+    struct fault fault = {.over = -1, .ms = FAULT_SLOW_MS};
     bool right = fault_state.count < MAX_FAULTS && fault_text(copy, sizeof copy, word);
     char *part = right ? strtok_r(copy, ",", &rest) : NULL;
     right = part && fault_parse_head(&fault, part);
@@ -196,8 +199,9 @@ static bool fault_fits(const struct fault *fault, const struct event *event)
            (fault->precision == PRECISION_AUTO || fault->precision == event->precision) && event->pixels > fault->over;
 }
 
-/* What must happen at this event. Every matching fault counts it; the first one that is due decides. */
-static enum kind fault_at(const struct event *event)
+/* What must happen at this event. Every matching fault counts it; the first one that is due decides. ms: how much
+ * longer a slow run takes. */
+static enum kind fault_due(const struct event *event, unsigned long *ms)
 {
     enum kind kind = NONE;
     pthread_mutex_lock(&fault_state.lock);
@@ -208,6 +212,7 @@ static enum kind fault_at(const struct event *event)
         fault->seen++;
         if (kind == NONE && fault->seen >= fault->first && fault->seen <= fault->last) {
             kind = fault->kind;
+            *ms = fault->ms;
             fault_state.injected++;
             log_event(LOG_WARN, "fault", "kind=%s point=%s n=%lu device=%s plan=\"%s\"", kind_names[kind],
                       point_names[event->point], fault->seen, event->device, event->plan);
@@ -215,6 +220,12 @@ static enum kind fault_at(const struct event *event)
     }
     pthread_mutex_unlock(&fault_state.lock);
     return kind;
+}
+
+static enum kind fault_at(const struct event *event)
+{
+    unsigned long ignored;
+    return fault_due(event, &ignored);
 }
 
 unsigned long fault_seen(int index)
@@ -399,11 +410,12 @@ static enum error_code fault_plan_submit(struct plan *base, const struct run_io 
 {
     struct fault_plan *plan = (struct fault_plan *)base;
     struct fault_device *device = (struct fault_device *)base->device;
-    enum kind kind = device->lost ? LOST : fault_at(&plan->run);
+    unsigned long ms = 0;
+    enum kind kind = device->lost ? LOST : fault_due(&plan->run, &ms);
     if (kind == LOST || kind == NO_MEMORY)
         return fault_error(device, kind, &plan->run, err);
     if (kind == SLOW)
-        nanosleep(&(struct timespec){0, FAULT_SLOW_MS * 1000000}, NULL);
+        nanosleep(&(struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000}, NULL);
     while (kind == HANG && run->options.cancel && !atomic_load(run->options.cancel))
         nanosleep(&(struct timespec){0, FAULT_POLL_MS * 1000000}, NULL);
     plan->kinds[base->under_way] = kind;

@@ -19,6 +19,7 @@
  *               slow@run (it takes FAULT_SLOW_MS longer); slow@plan (FAULT_SLOW_PLAN_S); hang@run (it does nothing
  *               until it is cancelled); crash, hang or bomb @decode (of the process that decodes a picture)
  *   OPTION      repeat         every event from the N-th on
+ *               ms=T           of slow@run: T instead of FAULT_SLOW_MS
  *               until=M        the events N to M
  *               device=ID      on this device ("cpu", "vulkan:0", "reference"); else on any
  *               plan=TEXT      of plan and run: plans with this in their name, which is the model's file

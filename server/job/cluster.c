@@ -14,6 +14,7 @@
 #include "server/job/keeper.h"
 #include "server/job/offers.h"
 #include "server/store/listen.h"
+#include "server/store/share_rows.h"
 #include "server/version.h"
 
 #define TELL_MS 500     /* progress is told this often */
@@ -314,6 +315,8 @@ static void cluster_hear(void *context, const char *text)
     struct event event;
     if (!strcmp(text, LOOK_NOW))
         cluster_renew(cluster);
+    if (!strcmp(text, SHARE_CALL))
+        queue_call(worker_pool_queue(cluster->pool));
     if (*text == '?' || *text == '!') {
         cluster_pass_on(cluster, text);
         return;

@@ -19,6 +19,7 @@ struct queue {
     uint32_t up_devices; /* those with any */
     int idle[DEVICES_MAX];
     uint32_t idle_devices; /* the same for workers that are about to take a job */
+    unsigned calls;        /* of queue_call */
     bool closed, ended;
 };
 
@@ -233,17 +234,33 @@ static struct job *queue_take(struct queue *queue, int device, bool up)
     return job ? queue_unlink(queue, previous, job) : NULL;
 }
 
-struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
+struct job *queue_await(struct queue *queue, int device, bool up, int timeout_ms, unsigned *calls)
 {
     const struct timespec until = job_deadline(timeout_ms);
     pthread_mutex_lock(&queue->lock);
     int waited = 0;
     struct job *job;
-    while (!(job = queue_take(queue, device, up)) && !(queue->ended && !queue->first) && !waited)
+    while (!(job = queue_take(queue, device, up)) && !(queue->ended && !queue->first) && !waited &&
+           !(calls && *calls != queue->calls))
         waited = timeout_ms < 0 ? pthread_cond_wait(&queue->changed, &queue->lock)
                                 : pthread_cond_timedwait(&queue->changed, &queue->lock, &until);
+    if (calls)
+        *calls = queue->calls;
     pthread_mutex_unlock(&queue->lock);
     return job;
+}
+
+struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
+{
+    return queue_await(queue, device, up, timeout_ms, NULL);
+}
+
+void queue_call(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->calls++;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
 }
 
 struct job *queue_pop_ahead(struct queue *queue, int device)

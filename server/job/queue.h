@@ -53,6 +53,10 @@ void queue_idle(struct queue *queue, int device);
  * there is one. A worker that is not up only gets jobs that no worker which is up may take: it will say why they fail.
  * NULL when the queue has ended and is empty, or after timeout_ms (negative: never). */
 struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms);
+/* The same; but also NULL when queue_call was called since *calls was 0 or set by the last queue_await. */
+struct job *queue_await(struct queue *queue, int device, bool up, int timeout_ms, unsigned *calls);
+/* Whoever waits for a job should look for other work. */
+void queue_call(struct queue *queue);
 
 /* For a worker whose device has not finished a job but has nothing more to begin: the same, if there is a job and no
  * idle worker may take it. Never waits. */

@@ -12,7 +12,7 @@
 #include "server/store/share_rows.h"
 #include "server/version.h"
 
-#define SHARE_POLL_MS 500   /* a worker without a job asks this often whether somebody shares a picture */
+#define SHARE_POLL_MS 5000  /* a worker without a job asks this often whether somebody shares a picture, uncalled */
 #define SHARE_NEXT_MS 25    /* and while one does, for the next tile */
 #define SHARE_AWAY_MS 10000 /* after the database did not answer */
 

@@ -10,8 +10,9 @@
 #include "server/job/job.h"
 
 #define DESK_LOOK_MS 15                    /* it looks this often how the tiles stand */
-#define DESK_WINDOWS 8                     /* that lie here while somebody helps */
-#define DESK_WINDOWS_ALONE 3               /* and while nobody does, for whoever begins to */
+#define DESK_LOOK_ALONE_MS 50              /* and this, while nobody helps, */
+#define DESK_LOOKS_FIRST 20                /* but not at first, when helpers have just been called */
+#define DESK_WINDOWS 8                     /* that lie here; while nobody helps, for whoever begins to */
 #define DESK_ROOM ((uint64_t)1 << 30)      /* bytes of a task's tiles in the database, with their results */
 #define DESK_RESULTS ((uint64_t)128 << 20) /* of results that have come; one that is waited for comes in any case */
 
@@ -210,6 +211,12 @@ static void desk_fetch(struct share_desk *desk, int n)
     desk_append(&desk->results, item);
 }
 
+/* How long it does not look again, ms. */
+static int desk_pause(const struct share_desk *desk)
+{
+    return desk->look.wanted || desk->looks.count < DESK_LOOKS_FIRST ? DESK_LOOK_MS : DESK_LOOK_ALONE_MS;
+}
+
 static void *desk_run(void *argument)
 {
     struct share_desk *desk = argument;
@@ -217,9 +224,9 @@ static void *desk_run(void *argument)
     while (!desk->stop) {
         const bool at_work = desk->open && !desk->broken;
         const int done = at_work ? desk_done(desk) : -1;
-        const struct timespec until = job_deadline(DESK_LOOK_MS);
+        const struct timespec until = job_deadline(desk_pause(desk));
         desk->works = true;
-        if (at_work && log_clock_ms() - desk->look_ms >= DESK_LOOK_MS)
+        if (at_work && log_clock_ms() - desk->look_ms >= desk_pause(desk))
             desk_look(desk);
         else if (at_work && desk_may_offer(desk))
             desk_offer(desk);
@@ -327,7 +334,7 @@ int share_desk_room(struct share_desk *desk)
     pthread_mutex_lock(&desk->lock);
     for (const struct desk_item *item = desk->windows; item; item = item->next)
         count++;
-    const int most = desk->broken ? 0 : desk->look.wanted ? DESK_WINDOWS : DESK_WINDOWS_ALONE;
+    const int most = desk->broken ? 0 : DESK_WINDOWS;
     pthread_mutex_unlock(&desk->lock);
     return most - count;
 }

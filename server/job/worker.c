@@ -10,7 +10,7 @@
 #include "server/job/estimate.h"
 #include "server/job/events.h"
 
-#define WORKER_HELP_MS 500 /* how long it waits for a job, at most, before it asks again whether it can help */
+#define WORKER_HELP_MS 500 /* where it has no time to help now, it looks again after this */
 
 static void worker_set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
 {
@@ -303,7 +303,7 @@ static int worker_patience(struct worker *worker)
         worker_pool_draining(worker->pool))
         return alone;
     const double left = worker->help_ms - log_clock_ms();
-    const int help = left < 1 ? 0 : left > WORKER_HELP_MS ? WORKER_HELP_MS : (int)left;
+    const int help = left < 1 ? 0 : (int)left;
     return alone >= 0 && alone < help ? alone : help;
 }
 
@@ -336,7 +336,10 @@ void *worker_main(void *argument)
             continue;
         }
         const int patience_ms = worker_patience(worker);
-        struct job *job = queue_pop(pool->queue, worker->device, worker->up, patience_ms);
+        const unsigned calls = worker->calls;
+        struct job *job = queue_await(pool->queue, worker->device, worker->up, patience_ms, &worker->calls);
+        if (worker->calls != calls)
+            worker->help_ms = 0;
         if (job)
             worker_run_job(worker, job);
         else if (queue_ended(pool->queue))

@@ -35,6 +35,7 @@ struct worker {
     bool untested;         /* its thread's: the self-test must run (again) before it is opened */
     struct share_worker *share;        /* its thread's; or NULL */
     double help_ms;                    /* its thread's: when it may ask again whether it can help (log_clock_ms) */
+    unsigned calls;                    /* its thread's: of queue_await */
     bool turn;                         /* its thread's: it has its set's turn */
     enum worker_phase phase;           /* this and the next are under the pool's lock */
     struct error reason;               /* why it is not ready */

@@ -272,8 +272,9 @@ enum error_code share_rows_begin(struct share_rows *rows, const char *owner, con
         code = share_do(rows, "DELETE FROM shared_tasks_1 WHERE job = $1", &old, NULL, err);
     if (!code)
         code = share_do(rows,
-                        "INSERT INTO shared_tasks_1 (owner, job, class, model, wanted) VALUES ($1, $2, $3, $4, 0)"
-                        " RETURNING task::text",
+                        "WITH begun AS (INSERT INTO shared_tasks_1 (owner, job, class, model, wanted)"
+                        " VALUES ($1, $2, $3, $4, 0) RETURNING task)"
+                        " SELECT task::text, pg_notify('restored', '" SHARE_CALL "') FROM begun",
                         &values, &result, err);
     if (!code)
         *task = share_number(result, 0, 0);
@@ -295,16 +296,16 @@ enum error_code share_rows_look(struct share_rows *rows, int64_t task, struct sh
     PGresult *result = NULL;
     share_add_number(&values, task);
     *out = (struct share_look){0};
-    enum error_code code = share_do(rows,
-                                    "UPDATE shared_tiles_1 SET state = 0, helper = '' WHERE task = $1::bigint"
-                                    " AND state = 1 AND " SHARE_DEAD("helper"),
-                                    &values, NULL, err);
-    if (!code)
-        code = share_do(rows,
-                        "SELECT '-1', (wanted > " SHARE_NOW " - " SHARE_WANTED_MS ")::int::text FROM shared_tasks_1"
-                        " WHERE task = $1::bigint UNION ALL"
-                        " SELECT n::text, state::text FROM shared_tiles_1 WHERE task = $1::bigint",
-                        &values, &result, err);
+    const enum error_code code = share_do(
+        rows,
+        "WITH freed AS (UPDATE shared_tiles_1 SET state = 0, helper = '' WHERE task = $1::bigint"
+        " AND state = 1 AND " SHARE_DEAD(
+            "helper") " RETURNING n)"
+                      " SELECT '-1', (wanted > " SHARE_NOW " - " SHARE_WANTED_MS ")::int::text FROM shared_tasks_1"
+                      " WHERE task = $1::bigint UNION ALL"
+                      " SELECT n::text, CASE WHEN n IN (SELECT n FROM freed) THEN '0' ELSE state::text END"
+                      " FROM shared_tiles_1 WHERE task = $1::bigint",
+        &values, &result, err);
     bool there = false;
     for (int row = 0; !code && row < PQntuples(result); row++) {
         const int n = (int)share_number(result, row, 0), value = (int)share_number(result, row, 1);

@@ -28,7 +28,8 @@ void share_rows_close(struct share_rows **rows); /* NULL-safe */
  */
 
 /* A task for helpers of this class (whose devices compute the same) that have this model. Earlier tasks of the job, and
- * those of servers that are gone, are removed. */
+ * those of servers that are gone, are removed. All who listen (listen.h) are told SHARE_CALL. */
+#define SHARE_CALL "share"
 enum error_code share_rows_begin(struct share_rows *rows, const char *owner, const char *job, const char *class,
                                  const char *model, int64_t *task, struct error *err) MUST_CHECK;
 /* This owner's task of the job, whatever its number: whoever had no answer to the beginning does not know it. */

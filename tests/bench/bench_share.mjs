@@ -3,12 +3,13 @@
 //   --rounds N    of one worker and of all, in turn (1)
 //   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
 //   --picture F   this file instead of one that is made
-//   --tile N      bg_tile (auto)                     --held        each tile takes half a second longer and a tiny network computes it,
-//                                                   so that what sharing itself costs is seen on a machine of few cores
+//   --tile N      bg_tile (auto)                     --held MS    each tile sleeps so long and a tiny network computes it, so that what
+//                                                   sharing itself costs is seen on a machine of few cores
 // Each worker has cores of its own; the database and the front end have what is left, so leave them some; taskset before the command
 // leaves cores to others. The times are those of the job without a search for damage or faces, reading and writing the picture
 // included, and of its background alone. The results must have the same bytes. A second table says where the time went: the owner's
-// stages, what it did during the background, what the database took of its thread for that, and how long tiles took the helpers.
+// stages, what it did during the background, what the database took of its thread for that, how long tiles took the helpers, and
+// how long after the job's start the first tile of each was begun, and how long before the background's and the job's end its last was done.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,15 +22,15 @@ import { faulty, fixtureModels, root, startServer } from '../api/server.mjs';
 import { coresHere, databaseSeconds, divide, pin, postmaster, seconds } from './cores.mjs';
 
 const text = (name, initial) => ({ [name]: { type: 'string', default: String(initial) } });
-const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('rounds', 1), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), ...text('picture', ''), held: { type: 'boolean', default: false } } });
+const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('rounds', 1), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), ...text('picture', ''), ...text('held', 0) } });
 const workers = Number(values.workers), here = coresHere(), { own, count: cores, rest } = divide(here, workers, Number(values.cores));
 const system = postmaster(process.env.RESTORED_TEST_POSTGRES_DIR);
 if (rest) pin(rest, process.pid, system); // and whatever they start
 const folder = mkdtempSync(join(os.tmpdir(), 'restored-share-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 const pixels = ['--input_pixels', '4000MP', '--result_pixels', '16000MP', '--body_limit', '2GiB', '--inflight_memory', '64GiB', '--spool_max_bytes', '64GiB'];
-const starter = values.held ? { RESTORED_FAULTS: 'slow@run:1,repeat,over=100000' } : { RESTORED_STARTER_MODELS: 'true' };
-const models = values.held ? [...fixtureModels, '--default_bg_upsampler', 'srvgg_x2'] : [], serves = values.held ? faulty : join(root, 'restored');
+const held = Number(values.held), starter = held ? { RESTORED_FAULTS: `slow@run:1,repeat,plan=srvgg,ms=${held}` } : { RESTORED_STARTER_MODELS: 'true' };
+const models = held ? [...fixtureModels, '--default_bg_upsampler', `srvgg_x${values.upscale}`] : [], serves = held ? faulty : join(root, 'restored');
 
 // A picture of that size: a small one, enlarged.
 function panorama() {
@@ -56,7 +57,7 @@ async function job(front, picture) {
   const answer = await fetch(`${front.url}/v1/jobs/${json.id}/result`), hash = createHash('sha256');
   for await (const part of answer.body) hash.update(part);
   await fetch(`${front.url}/v1/jobs/${json.id}`, { method: 'DELETE' });
-  return { seconds: (Date.parse(done.finished) - Date.parse(done.started)) / 1000, stages: done.timings_ms, background: done.timings_ms.background / 1000, tiles: done.tiles, hash: hash.digest('hex') };
+  return { started: Date.parse(done.started), finished: Date.parse(done.finished), seconds: (Date.parse(done.finished) - Date.parse(done.started)) / 1000, stages: done.timings_ms, background: done.timings_ms.background / 1000, tiles: done.tiles, hash: hash.digest('hex') };
 }
 
 // The pairs of a log's last event of that name; undefined: there is none.
@@ -65,8 +66,8 @@ function event(log, name) {
   return line && Object.fromEntries(line.split(' ').map((pair) => pair.split('=').map((part) => (isNaN(part) ? part : Number(part)))));
 }
 
-// How long tiles took helpers, and how long they had none in between, ms: [[took, waited], …].
-const helped = (log) => [...log.matchAll(/ helped tile=\d+ ms=(\d+) idle_ms=(\d+)/g)].map(([, ...numbers]) => numbers.map(Number));
+// The tiles of a helper: when each was done, how long it took, and how long it had had none before, ms.
+const helped = (log) => [...log.matchAll(/^(\S+) \S+ helped tile=\d+ ms=(\d+) idle_ms=(\d+)/gm)].map(([, time, took, idle]) => ({ done: Date.parse(time), took: Number(took), idle: Number(idle) }));
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)] ?? 0;
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
@@ -80,9 +81,9 @@ async function measure(count, picture) {
     const result = await job(front, picture);
     const after = busy();
     const received = await Promise.all(servers.map(async (server) => (await metrics(server)).get('restored_shared_tiles_total{direction="received"}')));
-    const owner = servers.find((server) => event(server.log(), 'share-times'))?.log() ?? '', others = servers.flatMap((server) => helped(server.log()));
+    const owner = servers.find((server) => event(server.log(), 'share-times'))?.log() ?? '', helpers = servers.map((server) => helped(server.log())).filter((tiles) => tiles.length);
     return {
-      ...result, count, received: sum(received), owner: event(owner, 'share-times') ?? {}, desk: event(owner, 'share-desk') ?? {}, others,
+      ...result, count, received: sum(received), owner: event(owner, 'share-times') ?? {}, desk: event(owner, 'share-desk') ?? {}, helpers, shared: Date.parse(/^(\S+) \S+ share-times /m.exec(owner)?.[1]),
       cpu: { workers: sum(after.workers.map((one, i) => one - before.workers[i])), front: after.front - before.front, database: after.database - before.database },
     };
   } finally {
@@ -92,12 +93,16 @@ async function measure(count, picture) {
 }
 
 // Where the time of a run went.
-function explain({ count, stages, owner, desk, others, cpu }) {
+function explain({ count, stages, owner, desk, helpers, cpu, started, shared, finished }) {
+  const others = helpers.flat(), took = others.map((tile) => tile.took), ends = helpers.map((tiles) => tiles.at(-1).done);
   const text = (pairs) => Object.entries(pairs).map(([name, value]) => `${name} ${typeof value === 'number' ? +value.toFixed(1) : value}`).join(', ');
   console.log(`\n${count} worker${count > 1 ? 's' : ''}: stages, ms: ${text(stages)}`);
   console.log(`  the owner: ${text(owner)}; a tile of its own ${Math.round((owner.made_ms + owner.ahead_ms) / (owner.made + owner.ahead) || 0)} ms`);
   console.log(`  its thread for the database: ${text(desk)}`);
-  if (others.length) console.log(`  helpers: ${others.length} tiles, median ${median(others.map(([took]) => took))} ms, longest ${Math.max(...others.map(([took]) => took))}; between two of them ${sum(others.map(([, idle]) => idle).filter((idle) => idle < 5000))} ms in all`);
+  if (others.length) {
+    console.log(`  helpers: ${others.length} tiles, median ${median(took)} ms, longest ${Math.max(...took)}; between two of them ${sum(helpers.flatMap((tiles) => tiles.slice(1).map(({ idle }) => idle)))} ms in all`);
+    console.log(`  first tile begun after, ms: ${helpers.map(([first]) => first.done - first.took - started).join(', ')} (${helpers.map(([first]) => first.took).join(', ')} long); last one done before the background's end: ${ends.map((end) => shared - end).join(', ')}, the job's: ${ends.map((end) => finished - end).join(', ')}`);
+  }
   console.log(`  processor seconds: ${text(cpu)}`);
 }
 

@@ -1,6 +1,6 @@
 // Jobs a second with several workers of one cluster: all of them start and warm up first, then the most are measured, and fewer after some
 // were told to stop. bench_cluster.mjs has the settings.
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import { join, parse } from 'node:path';
@@ -35,9 +35,24 @@ function clusterOf(workers, own) {
   });
 }
 
+// One connection for all that is asked of the database while it is measured: each new one would cost it 20 ms of a processor.
+function connect(url) {
+  const child = spawn('psql', ['-X', '-A', '-t', '-q', '-v', 'ON_ERROR_STOP=1', '-d', url], { stdio: ['pipe', 'pipe', 'inherit'] }), waiting = [];
+  let text = '';
+  child.stdout.setEncoding('utf8').on('data', (data) => {
+    text += data;
+    for (let end; (end = text.indexOf('END\n')) >= 0; text = text.slice(end + 4)) waiting.shift()(text.slice(0, end).trim());
+  });
+  child.on('exit', () => waiting.splice(0).forEach((answer) => answer(Promise.reject(new Error('psql has ended')))));
+  return {
+    sql: (statement) => new Promise((answer) => { waiting.push(answer); child.stdin.write(`${statement};\n\\echo END\n`); }),
+    close: () => child.stdin.end(),
+  };
+}
+
 // What is asked of the database, and what runs there.
-function watch(cluster) {
-  const sql = (text) => cluster.database.sql(text), number = async (text) => Number(await sql(text));
+function watch({ sql }) {
+  const number = async (text) => Number(await sql(text));
   return {
     sql,
     waiting: () => number('SELECT count(*) FROM jobs WHERE state = 0'),
@@ -88,8 +103,8 @@ async function feed(cluster, enough) {
 }
 
 // Measures those workers that are there, for as long as jobs wait. sending: more of them come.
-async function measure(cluster, workers, cpus, rest, sending = false) {
-  const db = watch(cluster), before = await counted(cluster), from = await db.clock(), start = busy(), waits = {};
+async function measure(cluster, db, workers, cpus, rest, sending = false) {
+  const before = await counted(cluster), from = await db.clock(), start = busy(), waits = {};
   let ran, some, dry = 0;
   do {
     await sleep(300);
@@ -116,9 +131,11 @@ export async function scale(counts, tell) {
   if (cpus.length) pin(rest, process.pid); // what is started inherits it
   else if (!held) console.log(`\n${cores.length} cores are too few for ${most} workers and the rest: what follows says how they share them, not how they scale`);
   const began = Date.now(), cluster = clusterOf(most, cpus);
+  let link;
   try {
     await cluster.start();
-    const db = watch(cluster), workers = cluster.of('worker'), there = () => workers.filter(({ url }) => url);
+    link = connect(cluster.database.url);
+    const db = watch(link), workers = cluster.of('worker'), there = () => workers.filter(({ url }) => url);
     const ended = async (count) => { while ((await db.ended()) < count) await sleep(200); };
     const ready = async (server) => { while ((await fetch(`${server.url}/readyz`)).status !== 200) await sleep(100); };
     await Promise.all(workers.map(ready));
@@ -130,7 +147,7 @@ export async function scale(counts, tell) {
     const look = (async () => { while (sending) { waiting = await db.waiting(); await sleep(200); } })();
     const feeding = feed(cluster, async () => { while (sending && waiting > 100 * most) await sleep(50); return !sending; });
     await ended(6 * most);
-    const fed = await measure(cluster, most, cpus, rest, true);
+    const fed = await measure(cluster, db, most, cpus, rest, true);
     sending = false;
     await Promise.all([look, feeding]);
     tell({ workers: most, fed: true, ...fed });
@@ -143,7 +160,7 @@ export async function scale(counts, tell) {
       if (needed > 0) await feed(cluster, (sent) => sent >= needed);
       signal('SIGCONT');
       await ended((await db.ended()) + 2 * count);
-      const run = await measure(cluster, count, cpus, rest);
+      const run = await measure(cluster, db, count, cpus, rest);
       rate = Math.max(rate, run.rate / count);
       if (cpus.length && !upscaler) {
         signal('SIGSTOP');
@@ -154,6 +171,7 @@ export async function scale(counts, tell) {
     }
     return { twice: Number(await db.sql('SELECT count(*) FROM jobs WHERE attempts > 1')), load: load() };
   } finally {
+    link?.close();
     await cluster.stop();
   }
 }

@@ -151,6 +151,7 @@ struct sleeper {
     pthread_t thread;
     struct queue *queue;
     int device;
+    unsigned calls;
     struct job *got;
 };
 
@@ -181,6 +182,39 @@ static void test_preference_wakes(void **state)
     assert_ptr_equal(sleeper.got, left);
     job_release(&sleeper.got);
     job_release(&left);
+    queue_destroy(&sleeper.queue);
+}
+
+static void *sleep_for_a_call(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    sleeper->got = queue_await(sleeper->queue, 0, true, 20000, &sleeper->calls);
+    return NULL;
+}
+
+/* Whoever waits returns when it is called, also if that was just before; and waits again after that. */
+static void test_call(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    const struct timespec pause = {0, 50000000};
+    struct sleeper sleeper = {0};
+    assert_int_equal(queue_create(&sleeper.queue, 8, 9, &err), OK);
+    for (int early = 0; early < 2; early++) {
+        const int64_t began = job_now();
+        if (early)
+            queue_call(sleeper.queue);
+        assert_int_equal(pthread_create(&sleeper.thread, NULL, sleep_for_a_call, &sleeper), 0);
+        nanosleep(&pause, NULL);
+        if (!early)
+            queue_call(sleeper.queue);
+        pthread_join(sleeper.thread, NULL);
+        assert_true(job_now() - began < INT64_C(10000000000));
+        assert_null(sleeper.got);
+    }
+    const int64_t began = job_now();
+    assert_null(queue_await(sleeper.queue, 0, true, 30, &sleeper.calls));
+    assert_true(job_now() - began >= 29000000);
     queue_destroy(&sleeper.queue);
 }
 
@@ -413,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_preference),
         cmocka_unit_test(test_preference_wakes),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_call),
         cmocka_unit_test(test_down),
         cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_carried),

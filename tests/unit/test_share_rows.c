@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/listen.h"
 #include "server/store/share_rows.h"
 #include "server/store/store.h"
 #include "tests/common/postgres.h"
@@ -119,9 +120,41 @@ static void test_find(void **state)
     postgres_remove();
 }
 
+/* A listen_fn. */
+static void hear(void *context, const char *text)
+{
+    *(bool *)context |= !strcmp(text, SHARE_CALL);
+}
+
+/* A task that begins calls those who may help. */
+static void test_call(void **state)
+{
+    struct error err = ERROR_INIT;
+    struct store *store;
+    struct listen *listen;
+    char url[256];
+    bool called = false;
+    (void)state;
+    if (!postgres_make(url))
+        return;
+    assert_int_equal(store_open_shared(&store, url, NULL, &err), OK);
+    assert_int_equal(share_rows_open(&rows, url, NULL, &err), OK);
+    assert_int_equal(listen_open(&listen, url, NULL, &err), OK);
+    while (!listen_wait(listen, 1000, hear, &called)) /* until it is connected */
+        ;
+    begin("anna", "model");
+    for (int i = 0; i < 20 && !called; i++)
+        (void)listen_wait(listen, 1000, hear, &called);
+    assert_true(called);
+    listen_close(&listen);
+    share_rows_close(&rows);
+    store_close(&store);
+    postgres_remove();
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_find)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_find), cmocka_unit_test(test_call)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
