@@ -1,11 +1,14 @@
 #include "runtime/base/file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -193,6 +196,18 @@ void file_unmap(struct file *file)
         close(fd);
     }
     *file = (struct file){0};
+}
+
+bool file_is_left(const char *name)
+{
+    const size_t length = strlen(name), end = strlen(".part");
+    if (length <= end || strcmp(name + length - end, ".part") != 0)
+        return false;
+    const char *digit = name + length - end;
+    while (digit > name && isdigit((unsigned char)digit[-1]))
+        digit--;
+    const long pid = strtol(digit, NULL, 10);
+    return digit > name && digit[-1] == '.' && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err)

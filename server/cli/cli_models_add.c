@@ -102,7 +102,8 @@ static void cli_models_add_sweep(const struct cli_models_add *add)
     DIR *folder = opendir(add->staging);
     for (const struct dirent *entry; folder && (entry = readdir(folder));) {
         const size_t length = strlen(entry->d_name);
-        if (*entry->d_name != '.' && (length < 5 || strcmp(entry->d_name + length - 5, ".part")))
+        const bool part = length > 5 && !strcmp(entry->d_name + length - 5, ".part");
+        if (*entry->d_name != '.' && (!part || file_is_left(entry->d_name)))
             unlinkat(dirfd(folder), entry->d_name, 0);
     }
     if (folder)
@@ -209,14 +210,16 @@ static enum error_code cli_models_add_hash(struct cli_models_add *add, struct er
     return code;
 }
 
-/* An error that begins with the staged file's path gets the name that the user knows. */
-static enum error_code cli_models_add_blame(const struct cli_models_add *add, const struct error *why,
-                                            struct error *err)
+/* Opens a file; an error that begins with its path gets the name that the user knows. */
+static enum error_code cli_models_add_open(const struct cli_models_add *add, const char *path, struct model **model,
+                                           struct error *err)
 {
-    const size_t length = strlen(add->file);
-    if (strncmp(why->text, add->file, length))
-        return error_copy(err, why->code, why);
-    return error_set(err, why->code, "%s%s", add->given, why->text + length);
+    struct error why = ERROR_INIT;
+    const size_t length = strlen(path);
+    const enum error_code code = model_open(model, path, &add->settings, &why);
+    if (code && !strncmp(why.text, path, length))
+        return error_set(err, code, "%s%s", add->given, why.text + length);
+    return code ? error_copy(err, code, &why) : OK;
 }
 
 static enum error_code cli_models_add_try(struct cli_models_add *add, struct error *err)
@@ -224,9 +227,9 @@ static enum error_code cli_models_add_try(struct cli_models_add *add, struct err
     struct model *model;
     struct error why = ERROR_INIT;
     int side = 0;
-    enum error_code code = model_open(&model, add->file, &add->settings, &why);
+    enum error_code code = cli_models_add_open(add, add->file, &model, err);
     if (code)
-        return cli_models_add_blame(add, &why, err);
+        return code;
     const struct model_info *info = model_info(model);
     const char *card = weights_metadata(model_weights(model), "licence"),
                *network = licence_of_network(info->architecture);
@@ -369,9 +372,24 @@ static void cli_models_add_tell(const struct cli_models_add *add)
     putchar('\n');
 }
 
+/* Before gigabytes are copied: whether a file here is a model at all. With --sha256 what matters first is whether it is
+ * the right one. */
+static enum error_code cli_models_add_glance(const struct cli_models_add *add, struct error *err)
+{
+    struct model *model;
+    if (add->remote || add->sha256)
+        return OK;
+    const enum error_code code = cli_models_add_open(add, add->source, &model, err);
+    if (!code)
+        model_close(&model);
+    return code;
+}
+
 static enum error_code cli_models_add_all(struct cli_models_add *add, struct error *err)
 {
-    enum error_code code = cli_models_add_stage(add, err);
+    enum error_code code = cli_models_add_glance(add, err);
+    if (!code)
+        code = cli_models_add_stage(add, err);
     if (!code)
         code = cli_models_add_is_free(add, err);
     if (!code)

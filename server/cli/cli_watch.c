@@ -1,5 +1,4 @@
 /* restored watch: restores what appears in a folder. */
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -9,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 #include "server/cli/cli_restore_run.h"
 #include "server/cli/watch_folder.h"
@@ -136,25 +136,17 @@ static enum error_code cli_watch_one(struct cli_watch *watch, struct watch *fold
 
 /* ---- the start ---- */
 
-/* Removes what a process that was killed left half written: NAME.PID.part, where no such process is there. */
+/* Removes what a process that was killed left half written. */
 static void cli_watch_sweep(const char *path, int depth)
 {
     DIR *folder = opendir(path);
     for (const struct dirent *entry; folder && (entry = readdir(folder));) {
         char inner[PATH_MAX];
-        const size_t length = strlen(entry->d_name);
         if (*entry->d_name == '.' || snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner)
             continue;
         if (entry->d_type == DT_DIR && depth < 64)
             cli_watch_sweep(inner, depth + 1);
-        if (length < 7 || strcmp(entry->d_name + length - 5, ".part") != 0)
-            continue;
-        const char *digit = entry->d_name + length - 5;
-        while (digit > entry->d_name && isdigit((unsigned char)digit[-1]))
-            digit--;
-        const long pid = strtol(digit, NULL, 10);
-        if (digit > entry->d_name && digit[-1] == '.' && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) &&
-            errno == ESRCH)
+        if (file_is_left(entry->d_name))
             unlink(inner);
     }
     if (folder)

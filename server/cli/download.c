@@ -67,11 +67,11 @@ static uint64_t download_size(int fd)
     return fstat(fd, &status) ? 0 : (uint64_t)status.st_size;
 }
 
-/* Whether the open file is what was published, as far as we know. */
-static bool download_matches(struct download *download, int fd)
+/* Whether the open file is what was published, as far as we know. whole: the server said that this is all. */
+static bool download_matches(struct download *download, int fd, bool whole)
 {
     struct error ignored = ERROR_INIT;
-    if (download->bytes && download_size(fd) != download->bytes)
+    if (download->bytes ? download_size(fd) != download->bytes : !whole && !*download->sha256)
         return false;
     return !download_hash(fd, download->found, &ignored) &&
            (!*download->sha256 || !strcmp(download->found, download->sha256));
@@ -88,7 +88,7 @@ bool download_is_there(struct download *download)
     int fd = download_path(download, "", path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return false;
-    bool there = download_matches(download, fd);
+    bool there = download_matches(download, fd, true);
     close(fd);
     return there;
 }
@@ -230,7 +230,8 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     case CURLE_FILE_COULDNT_READ_FILE:
         return error_set(err, ERROR_IO, "%s: there is no such file, or it cannot be read", shown);
     case CURLE_UNSUPPORTED_PROTOCOL:
-        return error_set(err, ERROR_IO, "%s: only https:// is allowed, and http:// for a --mirror (%s)", shown, text);
+        return error_set(err, ERROR_IO, "%s: only https:// is allowed, and http:// %s (%s)", shown,
+                         download->any_http ? "as you named it" : "for a --mirror", text);
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
         return error_set(err, ERROR_IO, "%s: its certificate cannot be verified (%s); is ca-certificates installed?",
@@ -249,15 +250,15 @@ static enum error_code download_transfer(struct download *download, int fd, stru
         return error_set(err, ERROR_NO_MEMORY, "libcurl cannot be started");
     enum error_code code = OK;
     download_shown(shown, sizeof shown, download->url);
-    bool again = download_size(fd) > 0; /* an old part that turns out wrong is dropped once */
+    bool again = true; /* a part that turns out wrong, or that the server does not continue, is dropped once */
     for (int tries = 0;; tries++) {
         long answer;
         const CURLcode how = download_try(curl, &transfer, &answer);
         const bool done = how == CURLE_OK || download_cannot_resume(how, answer);
-        if (done && download_matches(download, fd))
+        if (done && download_matches(download, fd, how == CURLE_OK))
             break;
-        if (done && again) {
-            fprintf(stderr, "restored: %s: the part that was there does not match; starting again\n", download->file);
+        if (done && again && transfer.had) {
+            fprintf(stderr, "restored: %s: the part that was there does not match, or cannot be continued; starting again\n", download->file);
             again = false;
             if (ftruncate(fd, 0)) {
                 code = error_set(err, ERROR_IO, "%s: %m", download->file);

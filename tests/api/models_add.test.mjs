@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -101,6 +101,19 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
   }
 });
 
+test('a large file that is no model is not copied; what a killed one has copied is removed by the next', async () => {
+  const large = write('large.safetensors', ''), left = join(folder, '.add', `0123456789abcdef.pth.${2 ** 22 - 7}.part`), download = join(folder, '.add/0123456789abcdef.pth.part');
+  truncateSync(large, 256 * 2 ** 20); // takes no room here; a copy would
+  const { status, out, err } = await add(large);
+  assert.deepEqual([status, out], [1, '']);
+  assert.match(err, /^restored: large\.safetensors: /);
+  assert.deepEqual(there(), []);
+  mkdirSync(join(folder, '.add'), { recursive: true });
+  for (const file of [left, download]) writeFileSync(file, 'half');
+  assert.equal((await add(fixture('srvgg_x2'))).status, 0);
+  assert.deepEqual([existsSync(left), existsSync(download)], [false, true]);
+});
+
 test('a CodeFormer is marked as non-commercial whatever its file is called', async () => {
   const { out } = await add(join(root, 'tests/golden/families/codeformer.safetensors'), '--name', 'portraits');
   assert.match(out, /^portraits: licence: S-Lab-1\.0, non-commercial \(non-commercial\)$/m);
@@ -164,6 +177,26 @@ test('downloads from a URL whose password and token are kept nowhere, and goes o
     assert.match(missing.err, /answers 404/);
     assert.match(other.err, /is another file/);
     for (const { out, err } of [broken, whole, missing, other]) assert.doesNotMatch(out + err + conf(), /secret|hush/);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+test('a broken download from a server that cannot go on with it begins anew: half a file is never taken for a whole one', async () => {
+  let asked = 0;
+  const server = http.createServer((request, response) => {
+    response.writeHead(200, { 'content-length': bytes.length }); // whatever range was asked for
+    if (asked++) response.end(bytes);
+    else response.write(bytes.subarray(0, 4000), () => setTimeout(() => response.destroy(), 50));
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  try {
+    const { status, out, err } = await add(`http://127.0.0.1:${server.address().port}/srvgg_x2.safetensors`);
+    assert.equal(status, 0, err);
+    assert.match(err, /cannot be continued; starting again/);
+    assert.match(out, new RegExp(`SHA-256 ${hash(bytes)}$`, 'm'));
+    assert.deepEqual(there(), ['models.conf', 'srvgg_x2.safetensors']);
   } finally {
     server.closeAllConnections();
     server.close();
