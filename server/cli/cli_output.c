@@ -231,11 +231,18 @@ enum error_code cli_output_folder(const struct restoration *r, const char *input
 
 void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds)
 {
-    int restored = 0;
-    for (int i = 0; i < r->face_count; i++)
-        restored += r->faces[i].restored;
-    fprintf(out, "%s -> %s  %dx%d -> %dx%d, %d of %d faces restored, %.1f s on %s\n", input, written, r->in_info.width,
-            r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count, seconds, r->device);
+    int restored = 0, kept = 0;
+    char stay[64] = "";
+    for (int i = 0; i < r->face_count; i++) {
+        const bool stays = restoration_kept(r, &r->faces[i]);
+        kept += stays;
+        restored += r->faces[i].restored && !stays;
+    }
+    if (kept)
+        snprintf(stay, sizeof stay, ", %d kept as %s", kept, kept == 1 ? "it came" : "they came");
+    fprintf(out, "%s -> %s  %dx%d -> %dx%d, %d of %d faces restored%s, %.1f s on %s\n", input, written,
+            r->in_info.width, r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count, stay,
+            seconds, r->device);
 }
 
 void cli_output_json(FILE *out, const struct restoration *r, const char *input, const char *written)

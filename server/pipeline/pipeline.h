@@ -233,6 +233,8 @@ enum error_code pipeline_check_models(const struct restoration *r, const struct 
  * jansson reference, NULL when memory is out. */
 struct json_t;
 struct json_t *restoration_report(const struct restoration *r);
+/* Whether the face stays as it came, since its restoration is no better. */
+bool restoration_kept(const struct restoration *r, const struct face *face);
 /* Its options alone, in the same form. */
 struct json_t *restoration_options(const struct options *options);
 

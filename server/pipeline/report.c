@@ -25,6 +25,11 @@ static json_t *report_name(const char *name)
 /* A face of which less is used is called kept. */
 #define REPORT_KEPT 0.05
 
+bool restoration_kept(const struct restoration *r, const struct face *face)
+{
+    return face->restored && face->weighed && options_weight(&r->options, face->id) < 0 && face->used < REPORT_KEPT;
+}
+
 static json_t *report_faces(const struct restoration *r)
 {
     json_t *faces = json_array();
@@ -34,7 +39,7 @@ static json_t *report_faces(const struct restoration *r)
         for (int k = 0; k < 5; k++)
             json_array_append_new(
                 landmarks, json_pack("[o, o]", report_real(f->landmarks[k][0]), report_real(f->landmarks[k][1])));
-        const bool kept = f->restored && f->weighed && options_weight(&r->options, f->id) < 0 && f->used < REPORT_KEPT;
+        const bool kept = restoration_kept(r, f);
         const char *action = kept ? "kept" : f->restored ? "restored" : "skipped";
         if (r->detect_only) /* what a restoration would do */
             action = f->reason[0] ? "skipped" : "restorable";

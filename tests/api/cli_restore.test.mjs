@@ -24,13 +24,14 @@ describe('restore', () => {
       assert.ok(both.pixels.subarray(y * 2 * crop.width * 3, (y * 2 + 1) * crop.width * 3).equals(crop.pixels.subarray(y * crop.width * 3, (y + 1) * crop.width * 3)), 'the crop on the left');
       assert.ok(both.pixels.subarray((y * 2 + 1) * crop.width * 3, (y * 2 + 2) * crop.width * 3).equals(face.pixels.subarray(y * crop.width * 3, (y + 1) * crop.width * 3)), 'the restored face on the right');
     }
-    assert.match(out, /^two\.png -> results\/restored_imgs\/two\.png {2}240x128 -> 480x256, 2 of 2 faces restored, [\d.]+ s on (vulkan:\d+|cpu)\n/);
+    assert.match(out, /^two\.png -> results\/restored_imgs\/two\.png {2}240x128 -> 480x256, 0 of 2 faces restored, 2 kept as they came, [\d.]+ s on (vulkan:\d+|cpu)\n/);
   });
 
   test('options with one dash, with =, with - for _, and short ones with their value', async () => {
     put('two.png', fixture('two.png'));
-    const { status, err } = await restore('two.png', '-bg_upsampler', 'none', '-only_center_face', '--parse=false', '-s1.5', '-w', '0.5', '-suffix', 'x', '--png-level=1', '--ext', 'jpg');
+    const { status, out, err } = await restore('two.png', '-bg_upsampler', 'none', '-only_center_face', '--parse=false', '-s1.5', '-w', '0.5', '-suffix', 'x', '--png-level=1', '--ext', 'jpg');
     assert.equal(status, 0, err);
+    assert.match(out, /, 1 of 2 faces restored, [\d.]+ s on /);
     assert.deepEqual(files('results'), ['cmp/two_00.png', 'cropped_faces/two_00.png', 'restored_faces/two_00_x.png', 'restored_imgs/two_x.jpg']);
   });
 

@@ -150,6 +150,12 @@ static void test_choices(void **state)
     assert_string_equal(r->model_names[ROLE_FACE], "");
     assert_string_equal(r->model_names[ROLE_DETECTOR], "");
     end(&r);
+    r = run("two.png", OPTIONS("version", "none", "faces", "none"));
+    assert_string_equal(r->model_names[ROLE_DETECTOR], "");
+    end(&r);
+    r = run("two.png", OPTIONS("version", "none", "faces", "none", "auto_rotate", "report"));
+    assert_int_equal(r->face_count, 2);
+    end(&r);
     r = run("none.png", DEFAULTS);
     assert_int_equal(r->face_count, 0);
     end(&r);
