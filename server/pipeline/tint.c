@@ -9,6 +9,7 @@
 #include "server/image/similarity.h"
 
 #define TINT_GRID 64  /* cells of a face each way: 8 px of 512 */
+#define TINT_PIXELS 2 /* a cell has at least so many px of the picture each way: one px may be noise */
 #define TINT_SAMPLE 4 /* every so manyth px each way says whether the picture has colours */
 /* How far, in levels, chroma is from following brightness: below the first it follows, above the second it does not. */
 #define TINT_TONED 1.5
@@ -20,7 +21,7 @@ enum { TINT_CROP, TINT_OWN = 2, TINT_LUMA = 4, TINT_FIELDS };
 struct tint {
     const struct restoration *r;
     struct face *face;
-    int grid;          /* cells each way: TINT_GRID, or a tiny face's pixels */
+    int grid;          /* cells each way: TINT_GRID, fewer in a tiny face */
     double inverse[6]; /* crop -> picture */
     float low[TINT_GRID][TINT_GRID][TINT_FIELDS];
     float slope[2]; /* chroma for brightness */
@@ -197,8 +198,9 @@ enum error_code tint_keep(const struct restoration *r, struct face *face, struct
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
     t->r = r;
     t->face = face;
-    t->grid = face->size < TINT_GRID ? face->size : TINT_GRID;
     similarity_invert(face->affine, t->inverse);
+    const double side = face->size * fmin(hypot(t->inverse[0], t->inverse[3]), 1); /* px of the picture */
+    t->grid = (int)fmin(fmax(side / TINT_PIXELS, 2), TINT_GRID);
     thread_for(t->grid, tint_gather, t);
     tint_blur(t);
     tint_judge(t);

@@ -21,15 +21,17 @@ static float luma(const float *rgb)
     return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];
 }
 
-/* A picture of the crop's size and place, of which only `seen` columns are there. */
-static void keep(int seen)
+/* A picture at the crop's place, enlarged so many times for it, of which only the first `seen` columns are there. */
+static void keep(int seen, int times)
 {
     struct error err = ERROR_INIT;
     struct restoration *r;
-    struct face face = {.size = SIDE, .crop_float = crop, .restoration_float = own, .affine = {1, 0, 0, 0, 1, 0}};
+    struct face face = {.size = SIDE, .crop_float = crop, .restoration_float = own};
+    face.affine[0] = face.affine[4] = times;
+    face.affine[2] = face.affine[5] = 0.5 * times - 0.5;
     memcpy(before, own, sizeof own);
     assert_int_equal(restoration_create(&r, &err), OK);
-    assert_int_equal(image_create(&r->picture, seen, SIDE, 3, 8, false, &err), OK);
+    assert_int_equal(image_create(&r->picture, seen, SIDE / times, 3, 8, false, &err), OK);
     assert_int_equal(tint_keep(r, &face, &err), OK);
     for (int i = 0; i < PIXELS; i++)
         assert_true(fabsf(luma(own + 3 * i) - luma(before + 3 * i)) < 0.01f);
@@ -68,7 +70,7 @@ static void a_black_and_white_face_is_not_tinted(void **state)
     (void)state;
     fill(0);
     assert_true(worst_chroma(0) > 20);
-    keep(SIDE);
+    keep(SIDE, 1);
     assert_true(worst_chroma(0) < 0.05f);
 }
 
@@ -77,7 +79,7 @@ static void a_toned_face_keeps_its_tone(void **state)
     (void)state;
     fill(0.2f);
     assert_true(worst_chroma(0.2f) > 20);
-    keep(SIDE);
+    keep(SIDE, 1);
     if (worst_chroma(0.2f) > 4) /* the restoration is up to 15 levels brighter or darker, of which a fifth is chroma */
         fail_msg("off by %g", (double)worst_chroma(0.2f));
 }
@@ -89,7 +91,7 @@ static void a_coloured_face_keeps_the_broad_colours(void **state)
     fill(0);
     for (int i = 0; i < PIXELS; i++) /* green to the left, blue to the right */
         crop[3 * i + (i % SIDE < SIDE / 2 ? 1 : 2)] += 60;
-    keep(SIDE);
+    keep(SIDE, 1);
     for (int y = 64; y < 128; y++)
         for (int x = 32; x < 96; x++) {
             const int i = y * SIDE + x;
@@ -109,12 +111,42 @@ static void what_lies_outside_of_the_picture_says_nothing(void **state)
     for (int i = 0; i < PIXELS; i++)
         if (i % SIDE >= SIDE / 2)
             crop[3 * i] = 255; /* would be a red half */
-    keep(SIDE / 2);
+    keep(SIDE / 2, 1);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE / 2 - 16; x++) {
             const float *a = own + 3 * (y * SIDE + x);
             assert_true(fabsf(a[0] - luma(a)) < 1);
         }
+}
+
+/* Its px are red or green by chance. */
+static void the_noise_in_the_colours_of_a_tiny_face_is_not_kept(void **state)
+{
+    (void)state;
+    enum { TIMES = 8 };
+    unsigned seed = 6;
+    float noise[SIDE / TIMES][SIDE / TIMES];
+    double came = 0, stays = 0, mean = 0;
+    fill(0);
+    for (int i = 0; i < SIDE / TIMES * (SIDE / TIMES); i++)
+        noise[i / (SIDE / TIMES)][i % (SIDE / TIMES)] = 10 + (picture_random(&seed) % 2 ? 20.0f : -20.0f);
+    for (int i = 0; i < PIXELS; i++) {
+        const float y = luma(own + 3 * i), red = noise[i / SIDE / TIMES][i % SIDE / TIMES];
+        for (int c = 0; c < 3; c++) {
+            own[3 * i + c] = y;
+            crop[3 * i + c] = y + (c == 0 ? red : c == 1 ? -0.299f / 0.587f * red : 0);
+        }
+        came += (red - 10) * (red - 10) / PIXELS;
+    }
+    keep(SIDE / TIMES, TIMES);
+    for (int i = 0; i < PIXELS; i++) {
+        const double red = own[3 * i] - luma(own + 3 * i);
+        mean += red / PIXELS;
+        stays += (red - 10) * (red - 10) / PIXELS;
+    }
+    assert_true(fabs(mean - 10) < 2); /* the broad colour is the picture's */
+    if (stays > 0.1 * came)
+        fail_msg("%.3f of the noise stays", stays / came);
 }
 
 int main(void)
@@ -124,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_toned_face_keeps_its_tone),
         cmocka_unit_test(a_coloured_face_keeps_the_broad_colours),
         cmocka_unit_test(what_lies_outside_of_the_picture_says_nothing),
+        cmocka_unit_test(the_noise_in_the_colours_of_a_tiny_face_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
