@@ -227,14 +227,27 @@ test('api.md has the metrics of /metrics', async () => {
 function keysOf(page, heading) {
   return rows(page, heading).filter(([cell]) => code(cell)).map(([name, initial]) => [code(name), initial]);
 }
-const printed = () => spawnSync(binary, ['serve', '--print-config', '--config', '/dev/null'], {
+const config = (file) => spawnSync(binary, ['serve', '--print-config', '--config', file], {
   cwd: folder, encoding: 'utf8', env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('RESTORED_'))),
-}).stdout.split('\n').filter((line) => line && !line.startsWith('#')).map((line) => /^(\w+) = (.*?) *# default(?:: .*)?$/.exec(line)?.slice(1));
+}).stdout.split('\n').filter((line) => line && !line.startsWith('#'));
+const printed = () => config('/dev/null').map((line) => /^(\w+) = (.*?) *# default(?:: .*)?$/.exec(line)?.slice(1));
 
 test('operations.md has every key of the configuration with its default', () => {
   const keys = printed();
   assert.ok(keys.length >= 30 && keys.every(Boolean));
   assert.deepEqual(keysOf('docs/operations.md', 'Every key').sort(), keys.map(([name, initial]) => [name, initial.trim()]).sort());
+});
+
+test("cluster.md's commands set what they say in config/restored.conf", () => {
+  const [store, password, front, worker] = read('docs/cluster.md').split('\n').filter((line) => line.startsWith('sed -i '));
+  for (const [name, commands, wanted] of [['front', [store, password, front], { role: 'front', listen: '0.0.0.0:8080' }], ['worker', [store, password, worker], { role: 'worker', metrics_listen: '127.0.0.1:9090' }]]) {
+    const file = join(folder, `${name}.conf`);
+    copyFileSync(join(root, 'config/restored.conf'), file);
+    for (const command of commands) assert.equal(spawnSync('sh', ['-c', command.replace('/etc/restored/restored.conf', file)]).status, 0, command);
+    const set = Object.fromEntries(config(file).map((line) => /^(\w+) = (.*?) *# /.exec(line)?.slice(1)));
+    for (const [key, value] of Object.entries({ ...wanted, store: 'postgresql://restored@db/restored?sslmode=verify-full&sslrootcert=/etc/restored/db.crt', store_password_file: '/etc/restored/password' }))
+      assert.equal(set[key], value, `${name}: ${key}`);
+  }
 });
 
 test('api.md has the limits of /v1/capabilities and the keys that set them', async () => {
