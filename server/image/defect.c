@@ -154,7 +154,7 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
     float share = (double)area > (double)rule->large * pixels ? rule->kinds[best].sure_large : rule->sure;
     const double across = DEFECT_LINE * fmin(map->width, map->height);
     if (rule->huge > 0 && (double)area > fmax((double)rule->huge * pixels, across))
-        share = rule->sure_huge;
+        share = rule->kinds[best].sure_huge;
     const bool counts =
         area >= (uint64_t)rule->least && root->sure && (double)root->sure >= (double)share * (double)area;
     return counts ? best : -1;

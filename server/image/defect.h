@@ -32,18 +32,17 @@ struct defect_map {
 };
 
 /* By kind: a pixel belongs to a defect from `low` on; of the defect's pixels at least the share `sure` must have
- * `high`: of a large one the share `sure_large`, since what is wrongly taken for damage is seldom surer for being
- * large. */
+ * `high`: of a large one the share `sure_large` and of a huge one `sure_huge`, since what is wrongly taken for damage
+ * is seldom surer for being large. */
 struct defect_rule {
     struct {
         uint8_t low, high;
-        float sure_large;
+        float sure_large, sure_huge;
     } kinds[DEFECT_KINDS];
     float sure;
-    float large;           /* share of the picture from which a defect is large */
-    float huge, sure_huge; /* the same of what covers still more, for all kinds; huge 0: there is no such limit. A line
-                              across a small picture, of five times its shorter side, is not huge */
-    int least;             /* px: what is smaller is none */
+    float large; /* share of the picture from which a defect is large */
+    float huge;  /* the same; 0: none is. A line across a small picture, of five times its shorter side, is not huge */
+    int least;   /* px: what is smaller is none */
 };
 
 struct defect_counts {

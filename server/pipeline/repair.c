@@ -13,42 +13,37 @@
  * by size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 160, 0.35f}, {130, 155, 0.65f}, {130, 165, 0.7f}, {110, 170, 0.7f}},
+    .kinds = {{110, 160, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 165, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.4f,
     .large = 0.001f,
     .huge = 0.01f,
-    .sure_huge = 0.7f,
     .least = 8};
 /* Dust seldom comes alone: where a speck is sure, less sure ones count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{110, 160, 0.35f}, {130, 155, 0.65f}, {130, 155, 0.6f}, {110, 170, 0.7f}},
+    .kinds = {{110, 160, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.4f,
     .large = 0.001f,
     .huge = 0.01f,
-    .sure_huge = 0.7f,
     .least = 8};
 /* Two sure scratches or hairs: the others need be only likelier than not. Of one or of other kinds it is no sign. */
 static const struct defect_rule repair_lined = {
-    .kinds = {{110, 135, 0.35f}, {130, 155, 0.65f}, {130, 155, 0.6f}, {110, 170, 0.7f}},
+    .kinds = {{110, 135, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.4f,
     .large = 0.001f,
     .huge = 0.01f,
-    .sure_huge = 0.7f,
     .least = 8};
 static const struct defect_rule repair_many = {
-    .kinds = {{110, 150, 0.35f}, {130, 150, 0.5f}, {130, 150, 0.85f}, {110, 170, 0.7f}},
+    .kinds = {{110, 150, 0.35f, 0.4f}, {130, 150, 0.5f, 0.7f}, {130, 150, 0.85f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.5f,
     .large = 0.001f,
     .huge = 0.01f,
-    .sure_huge = 0.7f,
     .least = 6};
 /* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (90: 0.08). */
 static const struct defect_rule repair_worn = {
-    .kinds = {{90, 130, 0.25f}, {120, 135, 0.3f}, {130, 140, 0.4f}, {110, 135, 0.3f}},
+    .kinds = {{90, 110, 0.25f, 0.25f}, {120, 135, 0.3f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
     .sure = 0.2f,
     .large = 0.001f,
     .huge = 0.01f,
-    .sure_huge = 0.5f,
     .least = 6};
 /* repair=true: somebody says that there is damage, and no print that is damaged all over was seen. */
 static const struct defect_rule repair_all = {
@@ -65,11 +60,15 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD_FROM 110
 
 enum { REPAIR_THIN, REPAIR_CRACK, REPAIR_DUST }; /* of the kinds */
+_Static_assert(1 + REPAIR_THIN == 1, "what defect_follow adds are thin lines");
 
 /* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
  * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
 #define REPAIR_FOLLOW 32
 #define REPAIR_FOLLOW_FROM 95
+/* A thin line of a worn print goes on so far over what is this likely (75: 0.035): a fold that is sure at one end. */
+#define REPAIR_WORN 64
+#define REPAIR_WORN_FROM 75
 
 /* With that many sure specks of dust, others than dust, and thin lines among these, less sure defects count, too. The
  * first that fits. Lines alone say little of other kinds: a map or a fence has many. */
@@ -130,6 +129,10 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     const struct defect_rule *again = rule == &repair_sure ? repair_less_sure(&counts, r->options.repair) : NULL;
     if (code == OK && again)
         code = defect_find(&map, again, mask, &counts, err);
+    if (code == OK && again == &repair_worn) {
+        code = defect_follow(mask, 1 + REPAIR_THIN, level, REPAIR_WORN_FROM, REPAIR_WORN, width, height, unknown, err);
+        memcpy(mask, unknown, pixels);
+    }
     if (code == OK)
         repair_leave(r, mask, &counts);
     for (int i = 0; i < REPAIR_SPREAD && code == OK && rule != &repair_likely; i++)

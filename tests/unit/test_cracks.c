@@ -145,8 +145,8 @@ static void test_landmarks(void **state)
     image_destroy(&whole);
 }
 
-/* The sample is damaged all over, and repair=auto takes the less sure defects, too: without the fold in its corner they
- * cover 0.0074 of it. */
+/* The sample is damaged all over, and repair=auto takes the less sure defects, too, and the fold in its corner as far
+ * as it goes: without its fainter half they cover 0.0097 of it. */
 static void test_auto(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void test_auto(void **state)
         share[i] = last_share;
     }
     printf("    auto %.5f, true %.5f\n", share[0], share[1]);
-    assert_true(share[0] > 0.009 && share[0] == share[1]);
+    assert_true(share[0] > 0.0115 && share[0] == share[1]);
     image_destroy(&image);
 }
 

@@ -83,7 +83,7 @@ static void judge(const struct flood *f, uint8_t *mask, struct defect_counts *co
     const double area = f->count, pixels = (double)f->map->width * f->map->height;
     const int side = f->map->width < f->map->height ? f->map->width : f->map->height;
     const int huge = f->rule->huge > 0 && area > (double)f->rule->huge * pixels && area > 5.0 * side;
-    const double share = huge                                     ? f->rule->sure_huge
+    const double share = huge                                     ? f->rule->kinds[best].sure_huge
                          : area > (double)f->rule->large * pixels ? f->rule->kinds[best].sure_large
                                                                   : f->rule->sure;
     if (f->count < f->rule->least || !sure || (double)sure < share * area)
@@ -98,11 +98,10 @@ static void test_floods(void **state)
 {
     (void)state;
     static const struct defect_rule rules[] = {
-        {.kinds = {{110, 160, 0.4f}, {130, 160, 0.6f}, {130, 185, 0.7f}, {110, 165, 0.7f}},
+        {.kinds = {{110, 160, 0.4f, 0.5f}, {130, 160, 0.6f, 0.6f}, {130, 185, 0.7f, 0.6f}, {110, 165, 0.7f, 0.8f}},
          .sure = 0.25f,
          .large = 0.02f,
          .huge = 0.1f,
-         .sure_huge = 0.6f,
          .least = 2},
         {.kinds = {{150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}},
          .sure = 0.5f,
@@ -210,12 +209,8 @@ static void test_clear(void **state)
 static void test_small(void **state)
 {
     (void)state;
-    static const struct defect_rule rule = {.kinds = {{110, 160, 0.35f}, {0}, {0}, {0}},
-                                            .sure = 0.35f,
-                                            .large = 0.001f,
-                                            .huge = 0.01f,
-                                            .sure_huge = 0.7f,
-                                            .least = 8};
+    static const struct defect_rule rule = {
+        .kinds = {{110, 160, 0.35f, 0.7f}, {0}, {0}, {0}}, .sure = 0.35f, .large = 0.001f, .huge = 0.01f, .least = 8};
     uint8_t level[SIDE * SIDE], kind[SIDE * SIDE] = {0}, mask[SIDE * SIDE];
     const struct defect_map map = {SIDE, SIDE, level, kind};
     struct defect_counts counts;

@@ -202,6 +202,22 @@ static void test_lines(void **state)
     }
 }
 
+/* A net of hairs covers much of the picture, and half of it is sure. */
+static void test_net(void **state)
+{
+    (void)state;
+    struct image *image = picture_waves(200, 180, 3, 8);
+    for (int i = 0; i < 5; i++)
+        upright(image, 30 + 30 * i, i % 2 ? 135 : 255);
+    for (int y = 84; y < 87; y++)
+        for (int x = 33; x < 150; x++)
+            memcpy((uint8_t *)image->pixels + 3 * (size_t)(y * 200 + x), (uint8_t[3]){0, 135, 0}, 3);
+    struct restoration *r = run(image, NULL, OPTIONS(FINDER));
+    assert_int_equal(r->damage.defects[0], 1);
+    restoration_destroy(&r);
+    image_destroy(&image);
+}
+
 /* A detector that looks at the picture reduced to 256 px finds what is bright, and everything likely counts. */
 static void test_reduced(void **state)
 {
@@ -364,9 +380,9 @@ static void test_windows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),    cmocka_unit_test(test_step),  cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_mask),    cmocka_unit_test(test_again), cmocka_unit_test(test_reduced),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_find),    cmocka_unit_test(test_step),    cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_net),     cmocka_unit_test(test_mask),    cmocka_unit_test(test_again),
+        cmocka_unit_test(test_reduced), cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
