@@ -167,12 +167,12 @@ static enum error_code a1111_settings(struct request *request, const json_t *jso
     return code;
 }
 
-static enum error_code a1111_add(struct request *request, const json_t *value, struct error *err)
+static enum error_code a1111_add(struct request *request, const json_t *value, const char *name, struct error *err)
 {
     struct a1111 *a1111 = request->reading;
     struct compat_picture *picture = compat_add(&a1111->base, request->server->spool, err);
-    enum error_code code = picture ? intake_file(a1111->intake, value, &picture->body, err) : err->code;
-    return code || picture->body.size ? code : error_set(err, ERROR_INVALID, "image: the picture is empty");
+    enum error_code code = picture ? intake_file(a1111->intake, value, name, &picture->body, err) : err->code;
+    return code || picture->body.size ? code : error_set(err, ERROR_INVALID, "%s: the picture is empty", name);
 }
 
 static bool a1111_is_batch(const struct request *request)
@@ -191,11 +191,11 @@ static enum error_code a1111_prepare(struct request *request, struct error *err)
         code = a1111_settings(request, json, err);
     const json_t *list = json_object_get(json, "imageList");
     if (!code && !a1111_is_batch(request))
-        code = a1111_add(request, json_object_get(json, "image"), err);
+        code = a1111_add(request, json_object_get(json, "image"), "image", err);
     else if (!code && !json_array_size(list))
         code = error_set(err, ERROR_INVALID, "imageList: it has to be a list of pictures");
     for (size_t i = 0; !code && i < json_array_size(list) && a1111_is_batch(request); i++)
-        code = a1111_add(request, json_object_get(json_array_get(list, i), "data"), err);
+        code = a1111_add(request, json_object_get(json_array_get(list, i), "data"), "imageList: data", err);
     json_decref(json);
     return code;
 }
@@ -567,6 +567,7 @@ static const struct route a1111_routes[] = {
 const struct dialect a1111_dialect = {.name = "a1111",
                                       .paths = "/sdapi/",
                                       .routes = a1111_routes,
+                                      .elsewhere = "pictures are restored at POST /sdapi/v1/extra-single-image",
                                       .problem = a1111_problem,
                                       .challenge = "Basic realm=\"restored\", charset=\"UTF-8\"",
                                       .openapi = "a1111.json"};

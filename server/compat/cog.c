@@ -230,7 +230,7 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
         code = err->code;
     else if (!code)
         code = address ? cog_read_address(request, cog, json_string_value(file), err)
-                       : intake_file(cog->intake, file, &picture->body, err);
+                       : intake_file(cog->intake, file, cog->input.file_name, &picture->body, err);
     if (!code && !address && !picture->body.size)
         code = error_set(err, ERROR_INVALID, "%s: the picture is empty", cog->input.file_name);
     if (*path)
@@ -514,8 +514,13 @@ static json_t *cog_problem(const struct request *request, enum reply reply, cons
     const bool field = size && text[size] == ':' && text[size + 1] == ' ';
     if (reply_status(reply) != 422)
         return json_pack("{s:s, s:s}", "detail", text, "error", reply_code(reply, err));
-    return json_pack("{s:[{s:[s, s, s#], s:s, s:s}], s:s}", "detail", "loc", "body", "input", field ? text : "",
-                     (int)(field ? size : 0), "msg", text, "type", "value_error", "error", reply_code(reply, err));
+    json_t *place = json_pack("[s]", "body");
+    if (field && strncmp(text, "webhook", 7) != 0 && strncmp(text, "id:", 3) != 0)
+        json_array_append_new(place, json_string("input"));
+    if (field)
+        json_array_append_new(place, json_stringn(text, size));
+    return json_pack("{s:[{s:o, s:s, s:s}], s:s}", "detail", "loc", place, "msg", text, "type", "value_error", "error",
+                     reply_code(reply, err));
 }
 
 static enum error_code cog_start(struct server *server, struct error *err)

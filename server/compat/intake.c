@@ -218,6 +218,8 @@ static enum error_code intake_text_byte(struct intake *intake, char c, struct er
 
 static enum error_code intake_outside_byte(struct intake *intake, char c, struct error *err)
 {
+    if (!intake->rest_size && !strchr(" \t\r\n{[", c)) /* a form, say */
+        return error_set(err, ERROR_INVALID, "the body is not JSON: it has to begin with {");
     if (c && strchr(" \t\r\n", c)) /* one is enough to keep two words apart */
         return intake->rest_size && intake->rest[intake->rest_size - 1] == ' ' ? OK : intake_keep(intake, ' ', err);
     if (c == '"') {
@@ -268,27 +270,29 @@ enum error_code intake_finish(struct intake *intake, json_t **out, struct error 
     return *out ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
 }
 
-enum error_code intake_file(struct intake *intake, const json_t *value, struct body *out, struct error *err)
+enum error_code intake_file(struct intake *intake, const json_t *value, const char *name, struct body *out,
+                            struct error *err)
 {
+    struct error why = ERROR_INIT;
     *out = (struct body){.spool = intake->spool};
     if (json_is_array(value) && json_array_size(value) == 1 && json_is_integer(json_array_get(value, 0))) {
         const json_int_t file = json_integer_value(json_array_get(value, 0));
         if (file < 0 || file >= intake->count || !intake->files[file].size)
-            return error_set(err, ERROR_INVALID, "a picture is a list of numbers, and not text in base64");
+            return error_set(err, ERROR_INVALID, "%s: it is a list of numbers, and not text in base64", name);
         *out = intake->files[file];
         intake->files[file] = (struct body){.spool = intake->spool};
         return OK;
     }
     const char *text = json_string_value(value);
     if (!text)
-        return error_set(err, ERROR_INVALID, "a picture has to be text in base64");
+        return error_set(err, ERROR_INVALID, "%s: it has to be a picture, as text in base64", name);
     enum error_code code = OK;
     intake_decode_begin(&intake->decoder, out);
     for (; *text && code == OK; text++)
-        code = intake_decode(&intake->decoder, *text, err);
+        code = intake_decode(&intake->decoder, *text, &why);
     if (code == OK)
-        code = intake_decode_end(&intake->decoder, err);
+        code = intake_decode_end(&intake->decoder, &why);
     if (code)
         body_clear(out);
-    return code;
+    return code ? error_set(err, code, "%s: %s", name, why.text) : OK;
 }

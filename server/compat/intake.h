@@ -30,8 +30,9 @@ enum error_code intake_feed(struct intake *intake, const char *data, size_t size
 enum error_code intake_finish(struct intake *intake, json_t **out, struct error *err) MUST_CHECK;
 
 /* The file that a value of that JSON stands for, which the caller clears; each can be taken once. A short text is
- * decoded here. ERROR_INVALID: it is no file. */
-enum error_code intake_file(struct intake *intake, const json_t *value, struct body *out, struct error *err) MUST_CHECK;
+ * decoded here. ERROR_INVALID: it is no file; the error begins with its name. */
+enum error_code intake_file(struct intake *intake, const json_t *value, const char *name, struct body *out,
+                            struct error *err) MUST_CHECK;
 
 /* Whether a text, of which these are the first bytes or all, is meant as an http address. */
 bool intake_is_address(const char *text, size_t size);

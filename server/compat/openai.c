@@ -472,7 +472,8 @@ static const struct route openai_routes[] = {
 };
 
 const struct dialect openai_dialect = {.name = "openai",
-                                       .paths = "/v1/images/ /v1/models/",
+                                       .paths = "/v1/images/ /v1/models/ /v1/chat/ /v1/completions /v1/responses "
+                                                "/v1/embeddings /v1/audio/ /v1/files /v1/moderations",
                                        .shared = "/v1/models",
                                        .routes = openai_routes,
                                        .elsewhere = "pictures are restored at POST /v1/images/edits",

@@ -177,7 +177,10 @@ test('errors have its form', async () => {
   if (!restorers.includes('CodeFormer')) await refused({ image: b64, codeformer_visibility: 1 }, 422, /codeformer_visibility: there is no CodeFormer/);
   else assert.equal((await send('extra-single-image', { image: b64, codeformer_visibility: 1, codeformer_weight: 0.5 })).status, 200);
   await refused({ image: 'http://127.0.0.1/photo.png' }, 422, /fetches no pictures/);
-  await refused({ image: 7 }, 422, /text in base64/);
+  await refused({ image: 7 }, 422, /^image: it has to be a picture, as text in base64$/);
+  await refused({ image: '/etc/passwd' }, 422, /^image: /);
+  await refused({ imageList: [{ name: 'x' }] }, 422, /^imageList: data: it has to be a picture/, 'extra-batch-images');
+  await refused(`--x\r\nContent-Disposition: form-data; name="image"\r\n\r\n${b64}\r\n--x--\r\n`, 422, /not JSON: it has to begin with {/);
   await refused({ image: [0] }, 422, /not text in base64/);
   await refused({ image: 'AAAA' }, 415, /./);
   await refused({ image: b64.slice(0, -9) + '!' }, 422, /not in base64|cut short/);
@@ -191,6 +194,7 @@ test('errors have its form', async () => {
   await refused({ imageList: Array.from({ length: 65 }, () => ({ data: b64 })) }, 413, /more than 64 pictures/, 'extra-batch-images');
   const missing = await get(server, '/sdapi/v1/txt2img');
   assert.deepEqual([missing.status, missing.json.error], [404, 'HTTPException']);
+  assert.match(missing.json.detail, /POST \/sdapi\/v1\/extra-single-image/);
 });
 
 test('HTTP Basic takes a token as the password', async (context) => {

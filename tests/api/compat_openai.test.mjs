@@ -163,6 +163,8 @@ test('what is no form, or no whole one, is refused in the same form', async () =
   await refused(await get(server, '/v1/images/edits').then((answer) => ({ ...answer, type: answer.headers.get('content-type') })), 405, /takes POST/);
   const other = await post(server, '/v1/images/generations', { body: '{"prompt": "x"}', headers: { 'Content-Type': 'application/json' } });
   await refused(other, 404, /nothing at this path.*POST \/v1\/images\/edits/);
+  for (const path of ['chat/completions', 'completions', 'responses', 'embeddings', 'audio/transcriptions', 'files', 'moderations'])
+    await refused(await post(server, `/v1/${path}`, { body: '{"model": "x"}', headers: { 'Content-Type': 'application/json' } }), 404, /POST \/v1\/images\/edits/);
   const none = await post(server, '/v1/images/edits', { body: 'x', headers: { 'Content-Type': 'multipart/form-data' } });
   await refused(none, 400, /boundary/);
 });

@@ -63,7 +63,7 @@ static uint64_t fuzz_read(const uint8_t *data, size_t size, size_t piece, bool *
         struct body body;
         json_t *value = json_pack("[I]", file);
         struct error local = ERROR_INIT;
-        if (!intake_file(intake, value, &body, &local)) {
+        if (!intake_file(intake, value, "image", &body, &local)) {
             char text[64];
             if (!body.size || file < 0 || file == INTAKE_FILES || body.size > size)
                 abort();

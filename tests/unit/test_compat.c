@@ -79,7 +79,7 @@ static long read_file(const char *body, const char *key, uint8_t *out, size_t ro
     if (!code)
         code = intake_finish(intake, &json, &err);
     if (!code)
-        code = intake_file(intake, json_object_get(json, key), &file, &err);
+        code = intake_file(intake, json_object_get(json, key), key, &file, &err);
     const long size = code ? -(long)code : (long)file.size;
     assert_true(file.size <= room);
     if (file.size)
