@@ -89,12 +89,17 @@ void mcp_read(struct mcp_message *out, const char *line, size_t size, json_t *to
         blank++;
     if (blank == size) /* an empty line */
         return;
-    if (!(out->json = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why))) {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+    const bool read = (out->json = json_loadb(line, size, flags, &why));
+    if (!read) /* whoever asked waits for an answer with his id */
+        out->json = json_loadb(line, size, flags | JSON_ALLOW_NUL, NULL);
+    const json_t *method = json_object_get(out->json, "method"), *id = json_object_get(out->json, "id");
+    if (!read) {
         utf8_clean(why.text); /* it may quote half of a character */
-        mcp_answer(out, mcp_error(NULL, MCP_PARSE, why.text));
+        mcp_answer(out, mcp_error(json_is_string(id) || json_is_integer(id) ? id : NULL, MCP_PARSE,
+                                  out->json ? "a text holds the character U+0000, which is not taken" : why.text));
         return;
     }
-    const json_t *method = json_object_get(out->json, "method"), *id = json_object_get(out->json, "id");
     const char *version = json_string_value(json_object_get(out->json, "jsonrpc"));
     const bool good = version && !strcmp(version, "2.0") && (!id || json_is_string(id) || json_is_integer(id));
     if (good && id && !method && (json_object_get(out->json, "result") || json_object_get(out->json, "error")))

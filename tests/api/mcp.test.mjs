@@ -153,12 +153,13 @@ const ask = (id, name, args) => JSON.stringify({ jsonrpc: '2.0', id, method: 'to
 test('lines that no assistant sends are answered by errors, and the next one is served', async () => {
   const server = raw('--body_limit', '100KiB');
   for (const line of ['', '      ', '   ', 'x', '"\\é"', '[]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', '{}', '"ping"', '{"jsonrpc":"1.0","id":1,"method":"ping"}', '{"jsonrpc":"2.0","id":null,"method":"ping"}', '{"jsonrpc":"2.0","id":{},"method":"ping"}', '{"jsonrpc":"2.0","id":1,"method":7}',
-    `${'['.repeat(1e5)}`, 'y'.repeat(4e5), '{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[]}', '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[[]]}}', '{"jsonrpc":"2.0","id":5,"result":{}}'])
+    `${'['.repeat(1e5)}`, 'y'.repeat(4e5), '{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[]}', '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[[]]}}', '{"jsonrpc":"2.0","id":5,"result":{}}',
+    ask(4, 'restore', { path: 'a\u0000b.png' })]) // who asks waits for an answer to this id
     server.send(line);
   server.send(ask('big', 'restore', { image: Buffer.alloc(110e3).toString('base64') }));
   server.child.stdin.end(JSON.stringify({ jsonrpc: '2.0', id: 'last', method: 'ping' })); // without an end of the line
   assert.equal(await server.ended, 0, server.err);
-  assert.deepEqual(server.lines.filter((l) => l.error).map((l) => [l.id, l.error.code]), [...Array(2).fill([null, -32700]), ...Array(8).fill([null, -32600]), [null, -32700], [null, -32600], [null, -32700], [3, -32602]]);
+  assert.deepEqual(server.lines.filter((l) => l.error).map((l) => [l.id, l.error.code]), [...Array(2).fill([null, -32700]), ...Array(8).fill([null, -32600]), [null, -32700], [null, -32600], [null, -32700], [3, -32602], [4, -32700]]);
   assert.match(text(server.lines.find((l) => l.id === 'big').result), /more than 102400 bytes; give its path/);
   assert.deepEqual(server.lines.find((l) => l.id === 'last').result, {});
 });
