@@ -167,6 +167,11 @@ static enum error_code cli_inputs_read_stdin(struct cli_input *input, struct err
     return OK;
 }
 
+int64_t cli_inputs_changed(const struct stat *status)
+{
+    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
 static enum error_code cli_inputs_look_at(struct cli_input *input, struct error *err)
 {
     struct file file = {0};
@@ -183,8 +188,7 @@ static enum error_code cli_inputs_look_at(struct cli_input *input, struct error 
         if ((code = file_map(&file, input->path, err)))
             return code == ERROR_NOT_FOUND ? ERROR_IO : code;
         input->size = file.size;
-        input->mtime_ns =
-            stat(input->path, &status) ? 0 : (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+        input->mtime_ns = stat(input->path, &status) ? 0 : cli_inputs_changed(&status);
     }
     code =
         file.size ? codec_probe(file.data, file.size, &info, err) : error_set(err, ERROR_CORRUPT, "the file is empty");
@@ -199,8 +203,7 @@ static enum error_code cli_inputs_look_at(struct cli_input *input, struct error 
     return code;
 }
 
-/* The absolute path of a file; a link counts as a separate file. */
-static char *cli_inputs_source(const char *path)
+char *cli_inputs_source(const char *path)
 {
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *out;

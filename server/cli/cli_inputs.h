@@ -35,6 +35,12 @@ struct cli_inputs {
 /* Whether a file of that name (or path) is not whole yet: this program and browsers give it its own name then. */
 bool cli_inputs_unfinished(const char *name);
 
+/* A file's absolute path, as the index has it: a link counts as a separate file. NULL: no memory. */
+char *cli_inputs_source(const char *path);
+
+/* When it was last changed, in ns. */
+int64_t cli_inputs_changed(const struct stat *status);
+
 /* Adds a file, a folder's files in the order of their names, or "-". Hidden and unfinished files are skipped; folders in a folder are
  * reported and skipped without `recursive`, links to folders always. Something that is not a readable file (a dangling
  * link, a FIFO) stays in the list and fails in its turn. ERROR_IO, ERROR_NOT_FOUND: the folder cannot be read or is

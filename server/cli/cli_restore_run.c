@@ -128,7 +128,7 @@ bool cli_restore_is_there(const struct cli_restore_run *run, const struct cli_in
     if (run->target == TARGET_STDOUT || !input->mtime_ns || cli_restore_path(run, input, path, sizeof path, NULL) ||
         stat(path, &status))
         return false;
-    const int64_t made = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+    const int64_t made = cli_inputs_changed(&status);
     const struct cli_index_entry *entry = cli_index_find(run->index, input->name, run->options.suffix);
     if (!entry)
         return made >= input->mtime_ns;

@@ -16,6 +16,9 @@
 #define WATCH_FAILED ".restored-failed"
 #define WATCH_RETRY_SECONDS 60 /* after a failure that is not the file's fault */
 
+/* The folders in OUT. */
+static const char *const watch_parts[] = {"restored_imgs", "restored_faces", "cropped_faces", "cmp", "masks"};
+
 struct cli_watch {
     struct cli_restore_run run;
     struct watch_settings settings;
@@ -51,24 +54,6 @@ static void cli_watch_usage(void)
 
 /* ---- what is done ---- */
 
-/* The file's absolute path, as the index has it. */
-static char *cli_watch_source(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *out = NULL;
-    char *real = folder ? realpath(folder, NULL) : NULL;
-    if (real && asprintf(&out, "%s/%s", real, slash ? slash + 1 : path) < 0)
-        out = NULL;
-    free(folder);
-    free(real);
-    return out;
-}
-
-static int64_t cli_watch_changed(const struct stat *status)
-{
-    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
-
 static bool cli_watch_listed(const struct cli_watch *watch, const struct cli_index *index, const char *source,
                              uint64_t size, int64_t mtime_ns)
 {
@@ -80,10 +65,10 @@ static bool cli_watch_listed(const struct cli_watch *watch, const struct cli_ind
 static bool cli_watch_wanted(const char *path, const struct stat *status, void *user)
 {
     struct cli_watch *watch = user;
-    const int64_t mtime = cli_watch_changed(status);
+    const int64_t mtime = cli_inputs_changed(status);
     if (cli_inputs_unfinished(path))
         return false;
-    char *source = cli_watch_source(path);
+    char *source = cli_inputs_source(path);
     const bool done = source && cli_watch_listed(watch, watch->run.index, source, (uint64_t)status->st_size, mtime);
     const bool bad = source && cli_watch_listed(watch, watch->failed, source, (uint64_t)status->st_size, mtime);
     watch->left_out += bad;
@@ -113,7 +98,7 @@ static enum error_code cli_watch_failed(struct cli_watch *watch, struct watch *f
                                           .source = input->source,
                                           .options = run->fingerprint,
                                           .size = known ? input->size : (uint64_t)status.st_size,
-                                          .mtime_ns = known ? input->mtime_ns : cli_watch_changed(&status)};
+                                          .mtime_ns = known ? input->mtime_ns : cli_inputs_changed(&status)};
     return cli_index_add(watch->failed, &entry, err);
 }
 
@@ -156,15 +141,16 @@ static void cli_watch_sweep(const char *path, int depth)
 /* The results must not be what is watched. */
 static enum error_code cli_watch_apart(const char *in, const char *out, struct error *err)
 {
-    static const char *const parts[] = {"", "/restored_imgs", "/restored_faces", "/cropped_faces", "/cmp", "/masks"};
     char path[PATH_MAX + 32], *from = realpath(in, NULL), *to = realpath(out, NULL);
     enum error_code code = from ? OK : error_set(err, ERROR_NOT_FOUND, "%s: %m", in);
-    for (size_t i = 0; from && to && !code && i < sizeof parts / sizeof *parts; i++) {
-        const size_t length = (size_t)snprintf(path, sizeof path, "%s%s", to, parts[i]);
-        if (!strcmp(from, path) || (i && !strncmp(from, path, length) && from[length] == '/'))
-            code = error_set(err, ERROR_INVALID,
-                             "the results in %s would be watched as pictures of %s; name another OUT", out, in);
+    bool within = from && to && !strcmp(from, to);
+    for (size_t i = 0; from && to && i < sizeof watch_parts / sizeof *watch_parts; i++) {
+        const size_t length = (size_t)snprintf(path, sizeof path, "%s/%s", to, watch_parts[i]);
+        within = within || (!strncmp(from, path, length) && (!from[length] || from[length] == '/'));
     }
+    if (!code && within)
+        code = error_set(err, ERROR_INVALID,
+                         "the results in %s would be watched as pictures of %s; name another OUT", out, in);
     free(from);
     free(to);
     return code;
@@ -172,14 +158,13 @@ static enum error_code cli_watch_apart(const char *in, const char *out, struct e
 
 static enum error_code cli_watch_open(struct cli_watch *watch, struct error *err)
 {
-    static const char *const parts[] = {"restored_imgs", "restored_faces", "cropped_faces", "cmp", "masks"};
     struct cli_restore_run *run = &watch->run;
     char path[PATH_MAX];
     enum error_code code = cli_restore_open_output(run, err);
     if (!code)
         code = cli_watch_apart(run->paths[0], run->output, err);
-    for (size_t i = 0; !code && i < sizeof parts / sizeof *parts; i++)
-        if (snprintf(path, sizeof path, "%s/%s", run->output, parts[i]) < (int)sizeof path)
+    for (size_t i = 0; !code && i < sizeof watch_parts / sizeof *watch_parts; i++)
+        if (snprintf(path, sizeof path, "%s/%s", run->output, watch_parts[i]) < (int)sizeof path)
             cli_watch_sweep(path, 0);
     if (!code)
         code = cli_index_open(&watch->failed, run->output, WATCH_FAILED, err);

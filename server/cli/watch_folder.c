@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "server/cli/cli_inputs.h"
 
 #define WATCH_EVENTS (IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 #define WATCH_DEPTH 100 /* folders below each other; each takes some KiB of the stack */
@@ -62,11 +63,6 @@ static uint64_t watch_hash(const char *text)
     return hash;
 }
 
-static int64_t watch_changed(const struct stat *status)
-{
-    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
-
 /* ---- files ---- */
 
 static enum error_code watch_put(struct watch *watch, const struct watch_waiting *file, struct error *err)
@@ -91,15 +87,15 @@ static enum error_code watch_found(struct watch *watch, const char *path, const 
     for (size_t i = 0; i < watch->file_count; i++)
         if (watch->files[i].hash == hash && !strcmp(watch->files[i].path, path)) {
             struct watch_waiting *file = &watch->files[i];
-            const bool same = file->size == (uint64_t)status->st_size && file->changed_ns == watch_changed(status);
+            const bool same = file->size == (uint64_t)status->st_size && file->changed_ns == cli_inputs_changed(status);
             file->size = (uint64_t)status->st_size;
-            file->changed_ns = watch_changed(status);
+            file->changed_ns = cli_inputs_changed(status);
             file->due_ns = same ? file->due_ns : due; /* looks at what waits must not make it wait for longer */
             return OK;
         }
     if (!watch->settings.wanted(path, status, watch->settings.user))
         return OK;
-    struct watch_waiting file = {strdup(path), strdup(below), hash, (uint64_t)status->st_size, watch_changed(status),
+    struct watch_waiting file = {strdup(path), strdup(below), hash, (uint64_t)status->st_size, cli_inputs_changed(status),
                                  due};
     enum error_code code = file.path && file.below ? watch_put(watch, &file, err) : watch_no_memory(err);
     if (code) {
@@ -257,9 +253,9 @@ static bool watch_ready(struct watch *watch, size_t index)
     struct watch_waiting *file = &watch->files[index];
     struct stat status;
     const bool there = stat(file->path, &status) == 0 && S_ISREG(status.st_mode);
-    if (there && ((uint64_t)status.st_size != file->size || watch_changed(&status) != file->changed_ns)) {
+    if (there && ((uint64_t)status.st_size != file->size || cli_inputs_changed(&status) != file->changed_ns)) {
         file->size = (uint64_t)status.st_size;
-        file->changed_ns = watch_changed(&status);
+        file->changed_ns = cli_inputs_changed(&status);
         file->due_ns = watch_now() + (int64_t)(watch->settings.settle * 1e9);
         return false;
     }
