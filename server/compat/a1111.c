@@ -113,13 +113,13 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
         *out = (struct a1111_upscaler){A1111_RESIZE, "none", 8};
         return OK;
     }
-    json_t *models = text ? compat_models(request) : NULL, *model;
-    size_t at;
-    json_array_foreach(models, at, model)
-    {
-        if (out->kind || !compat_model_is(model, "upscaler") ||
-            (strcmp(compat_model_text(model, "name"), text) != 0 && strcmp(a1111_theirs(model), text) != 0))
-            continue;
+    const char *ours = text ? text : "?";
+    for (size_t i = 0; text && i < A1111_NAMES; i++)
+        if (!strcmp(a1111_names[i].theirs, text))
+            ours = a1111_names[i].ours;
+    json_t *models = compat_models(request);
+    const json_t *model = compat_upscaler(models, ours);
+    if (model) {
         out->kind = A1111_NETWORK;
         out->scale = (int)json_integer_value(json_object_get(model, "scale"));
         snprintf(out->name, sizeof out->name, "%s", compat_model_text(model, "name"));
@@ -130,9 +130,8 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
     error_set(err, ERROR_INVALID,
               "%s: there is no \"%.60s\" on this server; GET /sdapi/v1/upscalers lists what there is", name,
               text ? text : "?");
-    for (size_t i = 0; text && i < A1111_NAMES; i++)
-        if (!strcmp(a1111_names[i].theirs, text))
-            error_local(err, "; it comes with: restored models get %s", a1111_names[i].ours);
+    if (text && ours != text)
+        error_local(err, "; it comes with: restored models get %s", ours);
     return ERROR_INVALID;
 }
 

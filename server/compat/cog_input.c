@@ -19,24 +19,13 @@ static const struct {
 };
 #define COG_VERSIONS (sizeof cog_versions / sizeof *cog_versions)
 
-/* Whether there is an upscaler of that name, into out by the name that it has here. "starter" is the one that is built
- * into the program. */
+/* Whether there is an upscaler of that name, into out by the name that it has here. */
 static bool cog_has_upscaler(const json_t *models, const char *name, char out[OPTION_NAME_MAX])
 {
-    const json_t *model;
-    bool found = false;
-    size_t i;
-    json_array_foreach(models, i, model)
-    {
-        if (found || !compat_model_is(model, "upscaler") ||
-            (strcmp(compat_model_text(model, "name"), name) != 0 &&
-             strcmp(compat_model_text(model, "known_as"), name) != 0 &&
-             !(!strcmp(name, "starter") && json_is_true(json_object_get(model, "starter")))))
-            continue;
-        found = true;
+    const json_t *model = compat_upscaler(models, name);
+    if (model)
         snprintf(out, OPTION_NAME_MAX, "%s", compat_model_text(model, "name"));
-    }
-    return found;
+    return model;
 }
 
 static enum error_code cog_number(const json_t *input, const char *name, double initial, double most, double *out,

@@ -89,6 +89,8 @@ json_t *compat_models(const struct request *request);
 /* A row's text, "" for none; and whether it is of that kind ("face", "upscaler"). */
 const char *compat_model_text(const json_t *model, const char *key);
 bool compat_model_is(const json_t *model, const char *kind);
+/* The upscaler of that name, here or among the known ones; "starter": the one inside the program. NULL: none. */
+const json_t *compat_upscaler(const json_t *models, const char *name);
 
 /* --- those at work -------------------------------------------------------------------------------------------------
  */

@@ -10,38 +10,11 @@
 #include "server/compat/compat.h"
 #include "server/http/fleet.h"
 #include "server/http/job_json.h"
-#include "server/http/json.h"
 #include "server/http/route_jobs.h"
 #include "server/http/route_wait.h"
 #include "server/image/codec.h"
 #include "server/job/keeper_look.h"
 #include "server/job/record.h"
-
-/* --- models --------------------------------------------------------------------------------------------------------
- */
-
-json_t *compat_models(const struct request *request)
-{
-    if (fleet_is_shared(request)) {
-        struct error ignored = ERROR_INIT; /* compat_front_explain tells it */
-        json_t *all = fleet_models(request, &ignored);
-        return all ? all : json_array();
-    }
-    json_t *json = json_models(request->server->store, false), *models = json_incref(json_object_get(json, "models"));
-    json_decref(json);
-    return models;
-}
-
-const char *compat_model_text(const json_t *model, const char *key)
-{
-    const char *text = json_string_value(json_object_get(model, key));
-    return text ? text : "";
-}
-
-bool compat_model_is(const json_t *model, const char *kind)
-{
-    return !strcmp(compat_model_text(model, "kind"), kind);
-}
 
 void compat_front_explain(const struct request *request, struct error *err)
 {
