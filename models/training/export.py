@@ -1,10 +1,8 @@
 """Writes a trained network's averaged weights as safetensors, from the checkpoint that its training left; or corrects
-what a model file or a checkpoint says it has learnt from, and leaves every tensor as it is; or writes the mean of a model
-file and of one that was trained on from it.
+what a model file or a checkpoint says it has learnt from, and leaves every tensor as it is.
 
     python3 -m models.training.export --state DIR --network detector [--to models/starter/…] [--commit HASH]
     python3 -m models.training.export --rewrite FILE.safetensors|DIR --data TEXT
-    python3 -m models.training.export --mean BEFORE.safetensors AFTER.safetensors --to FILE.safetensors
 """
 import argparse
 import os
@@ -41,14 +39,6 @@ def rewrite(path, data):
     common.save_state(path, state)
 
 
-def mean(before, after, to):
-    """Writes the mean of two files' weights. It has learnt what the later one has."""
-    (one, first), (other, said) = (common.read_safetensors(path) for path in (before, after))
-    common.write_safetensors(to, {name: (one[name] + other[name]) / 2 for name in other},
-                             {**said, "training": f"the mean of two: {said['training']}; {first['training']}"})
-    print(f"{to}: {os.path.getsize(to)} bytes", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state", help="the training's --out")
@@ -57,16 +47,13 @@ def main():
     parser.add_argument("--commit", default="")
     parser.add_argument("--rewrite", help="a model file or a checkpoint's folder")
     parser.add_argument("--data", help="what it has learnt from")
-    parser.add_argument("--mean", nargs=2, metavar="FILE", help="model files, the earlier one first")
     args = parser.parse_args()
-    if args.mean and args.to:
-        mean(*args.mean, args.to)
-    elif args.rewrite and args.data:
+    if args.rewrite and args.data:
         rewrite(args.rewrite, args.data)
     elif args.state and args.network:
         write(args.state, args.network, args.commit, args.to)
     else:
-        parser.error("give --state and --network, --rewrite and --data, or --mean and --to")
+        parser.error("give --state and --network, or --rewrite and --data")
 
 
 if __name__ == "__main__":
