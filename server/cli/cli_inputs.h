@@ -41,10 +41,10 @@ char *cli_inputs_source(const char *path);
 /* When it was last changed, in ns. */
 int64_t cli_inputs_changed(const struct stat *status);
 
-/* Adds a file, a folder's files in the order of their names, or "-". Hidden and unfinished files are skipped; folders in a folder are
- * reported and skipped without `recursive`, links to folders always. Something that is not a readable file (a dangling
- * link, a FIFO) stays in the list and fails in its turn. ERROR_IO, ERROR_NOT_FOUND: the folder cannot be read or is
- * empty. */
+/* Adds a file, a folder's files in the order of their names, or "-". Hidden and unfinished files are skipped; folders
+ * in a folder are reported and skipped without `recursive`, links to folders always. Something that is not a readable
+ * file (a dangling link, a FIFO) stays in the list and fails in its turn. ERROR_IO, ERROR_NOT_FOUND: the folder cannot
+ * be read or is empty. */
 enum error_code cli_inputs_add(struct cli_inputs *inputs, const char *path, struct error *err) MUST_CHECK;
 
 /* Adds one file, whose results lie in the folders `below`; "": in none. */

@@ -324,8 +324,9 @@ static int serve_run(const struct config *config, const struct config_files *fil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     /* as long as programs may be started */
-    if (cli_check_config(config, &err) || server_check_addresses(config, &err) || serve_open_payload(config, &payload, &err) ||
-        decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err))
+    if (cli_check_config(config, &err) || server_check_addresses(config, &err) ||
+        serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) ||
+        serve_open_spool(config, &spool, &err))
         goto out;
     serve_trim_models(config);
     if (cli_open_store(&store, config, &err))

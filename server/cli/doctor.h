@@ -1,6 +1,6 @@
-/* What may prevent a device, the configuration, or the store that servers share, from being used: checks of this machine, each after those
- * that it depends on. A check adds findings: the facts and, where something is wrong, why that matters and what to do.
- * Thread-safety: for the main thread. */
+/* What may prevent a device, the configuration, or the store that servers share, from being used: checks of this
+ * machine, each after those that it depends on. A check adds findings: the facts and, where something is wrong, why
+ * that matters and what to do. Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_DOCTOR_H
 #define SERVER_CLI_DOCTOR_H
 

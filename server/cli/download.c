@@ -211,7 +211,10 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     const char *text = *transfer->message ? transfer->message : curl_easy_strerror(code);
     char shown[1024];
     download_shown(shown, sizeof shown, download->url);
-    const char *again = download_size(transfer->fd) ? "; run the same command again to continue where it stopped" : "";
+    const char *again = !download_size(transfer->fd) ? ""
+                        : download_cannot_resume(code, answer)
+                            ? "; run the same command again to begin anew"
+                            : "; run the same command again to continue where it stopped";
     switch (code) {
     case CURLE_WRITE_ERROR:
         return error_set(err, ERROR_IO, "%s cannot be written to %s: %s%s", download->file, download->folder,
@@ -230,8 +233,9 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     case CURLE_FILE_COULDNT_READ_FILE:
         return error_set(err, ERROR_IO, "%s: there is no such file, or it cannot be read", shown);
     case CURLE_UNSUPPORTED_PROTOCOL:
-        return error_set(err, ERROR_IO, "%s: only https:// is allowed, and http:// %s (%s)", shown,
-                         download->any_http ? "as you named it" : "for a --mirror", text);
+        return error_set(err, ERROR_IO, "%s: only https:// %s (%s)", shown,
+                         download->any_http ? "and http:// are allowed" : "is allowed, and http:// for a --mirror",
+                         text);
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
         return error_set(err, ERROR_IO, "%s: its certificate cannot be verified (%s); is ca-certificates installed?",
@@ -258,7 +262,9 @@ static enum error_code download_transfer(struct download *download, int fd, stru
         if (done && download_matches(download, fd, how == CURLE_OK))
             break;
         if (done && again && transfer.had) {
-            fprintf(stderr, "restored: %s: the part that was there does not match, or cannot be continued; starting again\n", download->file);
+            fprintf(stderr,
+                    "restored: %s: the part that was there does not match, or cannot be continued; starting again\n",
+                    download->file);
             again = false;
             if (ftruncate(fd, 0)) {
                 code = error_set(err, ERROR_IO, "%s: %m", download->file);

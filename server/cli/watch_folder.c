@@ -95,8 +95,8 @@ static enum error_code watch_found(struct watch *watch, const char *path, const 
         }
     if (!watch->settings.wanted(path, status, watch->settings.user))
         return OK;
-    struct watch_waiting file = {strdup(path), strdup(below), hash, (uint64_t)status->st_size, cli_inputs_changed(status),
-                                 due};
+    struct watch_waiting file = {
+        strdup(path), strdup(below), hash, (uint64_t)status->st_size, cli_inputs_changed(status), due};
     enum error_code code = file.path && file.below ? watch_put(watch, &file, err) : watch_no_memory(err);
     if (code) {
         free(file.path);

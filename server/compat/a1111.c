@@ -118,7 +118,9 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
         if (!strcmp(a1111_names[i].theirs, text))
             ours = a1111_names[i].ours;
     json_t *models = compat_models(request);
-    const json_t *model = compat_upscaler(models, ours);
+    const json_t *model = text ? compat_upscaler(models, text) : NULL; /* a file may have one of their names */
+    if (!model)
+        model = compat_upscaler(models, ours);
     if (model) {
         out->kind = A1111_NETWORK;
         out->scale = (int)json_integer_value(json_object_get(model, "scale"));

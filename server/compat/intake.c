@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 
 #define INTAKE_PIECE 4096 /* characters that are decoded at a time */
+#define INTAKE_KEY 40     /* characters of a field's name that stand in an error */
 
 /* Decodes the text of one file. */
 struct intake_decoder {
@@ -29,6 +30,7 @@ struct intake {
     size_t rest_size, depth;
     enum { INTAKE_OUTSIDE, INTAKE_IN_TEXT, INTAKE_IN_FILE } state;
     size_t begin;     /* of the text in the rest */
+    size_t key;       /* of the text before the last colon, there; 0: there is none */
     int escape;       /* in a text: 1 behind a backslash, 2 to 5 in \uXXXX; else 0 */
     unsigned unicode; /* of those digits so far */
     struct intake_decoder decoder;
@@ -166,7 +168,7 @@ static enum error_code intake_file_byte(struct intake *intake, char c, struct er
     }
     if (intake->escape) {
         if (!isxdigit((unsigned char)c))
-            return error_set(err, ERROR_INVALID, "the body is not JSON: there is a wrong \\u in a text");
+            return error_set(err, ERROR_INVALID, "it is not JSON: there is a wrong \\u in the text");
         intake->unicode = 16 * intake->unicode +
                           (unsigned)(isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10);
         if (++intake->escape < 6)
@@ -216,12 +218,25 @@ static enum error_code intake_text_byte(struct intake *intake, char c, struct er
     return code;
 }
 
+/* A picture is wrong: the error names its field, if the name is an ordinary one. */
+static void intake_name_field(const struct intake *intake, struct error *err)
+{
+    const char *key = intake->rest + intake->key + 1, *end = key;
+    while (isalnum((unsigned char)*end) || *end == '_')
+        end++;
+    struct error named = ERROR_INIT;
+    if (!intake->key || *end != '"' || end - key > INTAKE_KEY)
+        return;
+    error_set(&named, err->code, "%.*s: %s", (int)(end - key), key, err->text);
+    *err = named;
+}
+
 static enum error_code intake_outside_byte(struct intake *intake, char c, struct error *err)
 {
-    if (!intake->rest_size && !strchr(" \t\r\n{[", c)) /* a form, say */
-        return error_set(err, ERROR_INVALID, "the body is not JSON: it has to begin with {");
     if (c && strchr(" \t\r\n", c)) /* one is enough to keep two words apart */
-        return intake->rest_size && intake->rest[intake->rest_size - 1] == ' ' ? OK : intake_keep(intake, ' ', err);
+        return !intake->rest_size || intake->rest[intake->rest_size - 1] == ' ' ? OK : intake_keep(intake, ' ', err);
+    if (!intake->rest_size && c != '{' && c != '[') /* a form, say */
+        return error_set(err, ERROR_INVALID, "the body is not JSON: it has to begin with {");
     if (c == '"') {
         intake->state = INTAKE_IN_TEXT;
         intake->begin = intake->rest_size;
@@ -231,6 +246,8 @@ static enum error_code intake_outside_byte(struct intake *intake, char c, struct
             return error_set(err, ERROR_INVALID, "the JSON is more than %d deep", INTAKE_DEPTH);
     } else if ((c == '}' || c == ']') && intake->depth) {
         intake->depth--;
+    } else if (c == ':') {
+        intake->key = intake->begin;
     }
     return intake_keep(intake, c, err);
 }
@@ -249,11 +266,14 @@ enum error_code intake_feed(struct intake *intake, const char *data, size_t size
         else if (intake->state == INTAKE_IN_TEXT)
             code = intake_text_byte(intake, data[i], err);
         else if (data[i] == '"' && !intake->escape) {
-            intake->state = INTAKE_OUTSIDE;
             code = intake_decode_end(&intake->decoder, err);
+            if (!code)
+                intake->state = INTAKE_OUTSIDE;
         } else
             code = intake_file_byte(intake, data[i], err);
     }
+    if (code == ERROR_INVALID && intake->state == INTAKE_IN_FILE)
+        intake_name_field(intake, err);
     return code;
 }
 

@@ -22,11 +22,12 @@ struct intake;
 enum error_code intake_create(struct intake **out, struct spool *spool, uint64_t limit, struct error *err) MUST_CHECK;
 void intake_destroy(struct intake **intake);
 
-/* The next bytes. ERROR_TOO_LARGE past a limit; ERROR_INVALID for a text that is no base64; those of body_append. */
+/* The next bytes. ERROR_TOO_LARGE past a limit; ERROR_INVALID, which names the field, for a text that is no base64;
+ * those of body_append. */
 enum error_code intake_feed(struct intake *intake, const char *data, size_t size, struct error *err) MUST_CHECK;
 
-/* The body is over: its JSON, a new reference. An empty body is an empty object. ERROR_INVALID says where it is wrong.
- */
+/* The body is over: its JSON, a new reference. An empty body, or one of blanks, is an empty object. ERROR_INVALID says
+ * where it is wrong. */
 enum error_code intake_finish(struct intake *intake, json_t **out, struct error *err) MUST_CHECK;
 
 /* The file that a value of that JSON stands for, which the caller clears; each can be taken once. A short text is

@@ -145,12 +145,15 @@ describe('what clients send', () => {
       if (/\.(pth|safetensors)$/.test(file)) fs.copyFileSync(join(root, 'build/fixtures', file), join(folder, file.replace(/^upscaler\./, 'RealESRGAN_x2plus.')));
     }
     fs.copyFileSync(join(root, 'tests/golden/families/codeformer.safetensors'), join(folder, 'mine.safetensors'));
+    const upscaler = fs.readdirSync(join(root, 'build/fixtures')).find((file) => /^upscaler\.(pth|safetensors)$/.test(file));
+    fs.copyFileSync(join(root, 'build/fixtures', upscaler), join(folder, upscaler.replace('upscaler', 'R-ESRGAN 4x+')));
     const models = ['--models', folder, ...ownModels.slice(2).map((one) => (one === 'upscaler' ? 'RealESRGAN_x2plus' : one))];
     const named = await start({ models, context });
     const listed = (await get(named, '/sdapi/v1/upscalers')).json.find(({ name }) => name === 'R-ESRGAN 2x+');
     assert.equal(listed?.model_name, 'RealESRGAN_x2plus');
     const { status } = await send('extra-single-image', { image: b64, upscaler_1: 'R-ESRGAN 2x+' }, { to: named });
     assert.equal(status, 200);
+    assert.equal((await send('extra-single-image', { image: b64, upscaler_1: 'R-ESRGAN 4x+' }, { to: named })).status, 200, 'a file of that name');
     assert.equal((await get(named, '/sdapi/v1/realesrgan-models')).json[0].name, 'R-ESRGAN 2x+');
     assert.deepEqual((await get(named, '/sdapi/v1/face-restorers')).json.map(({ name }) => name), ['CodeFormer', 'GFPGAN']);
     const result = async (fields) => decodePng(Buffer.from((await send('extra-single-image', { image: faces.toString('base64'), ...fields }, { to: named })).json.image, 'base64'));
@@ -180,10 +183,18 @@ test('errors have its form', async () => {
   await refused({ image: 7 }, 422, /^image: it has to be a picture, as text in base64$/);
   await refused({ image: '/etc/passwd' }, 422, /^image: /);
   await refused({ imageList: [{ name: 'x' }] }, 422, /^imageList: data: it has to be a picture/, 'extra-batch-images');
-  await refused(`--x\r\nContent-Disposition: form-data; name="image"\r\n\r\n${b64}\r\n--x--\r\n`, 422, /not JSON: it has to begin with {/);
+  for (const before of ['', '\r\n', '\0'])
+    await refused(`${before}--x\r\nContent-Disposition: form-data; name="image"\r\n\r\n${b64}\r\n--x--\r\n`, 422, /not JSON: it has to begin with {/);
   await refused({ image: [0] }, 422, /not text in base64/);
   await refused({ image: 'AAAA' }, 415, /./);
   await refused({ image: b64.slice(0, -9) + '!' }, 422, /not in base64|cut short/);
+  const long = 'A'.repeat(1001);
+  await refused({ upscaler_1: 'None', image: long }, 422, /^image: a picture's base64 is cut short$/);
+  await refused({ image: `${long}!` }, 422, /^image: a picture is not in base64$/);
+  await refused({ image: `data:image/png,${long}` }, 422, /^image: a picture is in a data URI without/);
+  await refused({ imageList: [{ name: 'x', data: b64 }, { name: 'y', data: long }] }, 422, /^data: a picture's base64 is cut short$/, 'extra-batch-images');
+  await refused([long], 422, /^A picture's base64 is cut short$/);
+  await refused({ 'a\n"ü': long }, 422, /^A picture's base64 is cut short$/);
   await refused({ image: b64.slice(0, 600) }, 422, /./);
   await refused({}, 422, /text in base64/);
   await refused('{"image": "', 422, /not JSON/);

@@ -80,7 +80,7 @@ describe('predictions', () => {
     await refused(predict({ img: uri(picture), version: 'v9' }), ['input', 'version'], /./);
     await refused(predict({ img: 'https://example.com/a.png' }), ['input', 'img'], /fetches no pictures.*fetch_origins/);
     await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(2000)}` }), ['input', 'img'], /fetches no pictures.*fetch_origins/);
-    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(5000)}` }), [], /fetches no pictures/);
+    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(5000)}` }), ['input', 'img'], /fetches no pictures/);
     await refused(predict({ img: uri(picture) }, { webhook: 'https://hooks.example.com/x' }), ['webhook'], /not one of the server's webhook_origins/);
     await refused(predict({ img: uri(picture) }, { id: 'a/b' }), ['id'], /letters/);
     await refused(predict({ img: '/etc/passwd' }), ['input', 'img'], /^img: /);

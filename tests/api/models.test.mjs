@@ -231,6 +231,15 @@ test('over HTTP: a server that cannot resume', () => serve({ ranges: false }, as
   assert.ok(have('one.pth'));
 }));
 
+test('over HTTP: one that cannot resume and always cuts', () => serve({ ranges: false, cuts: 3, cut: 30000 }, async (url) => {
+  const broken = await get(['one'], { from: url });
+  assert.equal(broken.status, 1, broken.text);
+  assert.match(broken.err, /; run the same command again to begin anew/);
+  const again = await get(['one'], { from: url });
+  assert.equal(again.status, 0, again.text);
+  assert.ok(have('one.pth'));
+}));
+
 test('over HTTP: refusals leave nothing behind', async () => {
   for (const status of [404, 403, 500]) {
     await serve({ status }, async (url) => {
@@ -243,7 +252,7 @@ test('over HTTP: refusals leave nothing behind', async () => {
   await serve({ location: `file://${mirror}/one.pth` }, async (url) => {
     const r = await get(['one'], { from: url });
     assert.equal(r.status, 1, 'a server does not name files of this machine');
-    assert.match(r.err, /only https:\/\/ is allowed/);
+    assert.match(r.err, /one\.pth: only https:\/\/ and http:\/\/ are allowed \(/);
   });
 });
 
