@@ -15,10 +15,11 @@ static const char help[] =
     "restored doctor [--json]\n\n"
     "Says why a graphics processor is or is not used: the hardware, permissions, the Vulkan loader and its drivers,\n"
     "the devices, the processor and memory; runs a known-answer test on each device; and says which device work will\n"
-    "run on; and whether a server would start with this configuration. Where several servers share a store, it says\n"
+    "run on; and what of the configuration a server refuses. Where several servers share a store, it says\n"
     "whether that is reached, how fast it answers, which servers were seen there, and whether pictures can be put\n"
     "there. Each problem comes with why it matters and what to do.\n"
-    "Exit status: 0 if a device works, a server can start, and the shared store, if one is set, works; else 1.\n";
+    "Exit status: 0 if a device works, nothing is wrong with the configuration, and the shared store,\n"
+    "if one is set, works; else 1.\n";
 
 static const char *cli_doctor_state_name(enum doctor_state state)
 {

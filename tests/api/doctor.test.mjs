@@ -188,11 +188,22 @@ describe('doctor', () => {
       assert.ok(stderr.endsWith(`restored: ${found[0].found}\n`), `${found[0].found}\n${stderr}`);
       assert.match(found[0].fix, /--print_config/);
     };
-    find(doctor(env).report, 'configuration', 'ok', /^a server can start with it$/);
+    find(doctor(env).report, 'configuration', 'ok', /^a server accepts it$/);
     for (const args of [
       ['--store', 'mysql://db'], ['--role', 'front'], ['--payload', 'rows'], ['--auth_token_file', '/nowhere/tokens'], ['--tls_cert', '/nowhere/cert'],
       ['--allowed_hosts', 'a/b'], ['--listen', '192.0.2.1:1'],
     ]) refused(args);
+  });
+
+  test('what only this user may not do is a note', () => {
+    const file = path.join(folder, 'tokens');
+    fs.writeFileSync(file, `restored:${'a'.repeat(40)}\n`, { mode: 0o600 });
+    fs.chmodSync(file, 0);
+    const { status, stdout } = spawnSync(binary, ['doctor', '--json', '--auth_token_file', file], { cwd: '/', uid: process.getuid() || 65534,
+      env: { ...process.env, ...noVulkan, RESTORED_CONFIG: '/dev/null', RESTORED_CACHE_DIR: '' }, encoding: 'utf8', timeout: 180e3 });
+    assert.equal(status, 0, stdout);
+    const note = find(JSON.parse(stdout), 'configuration', 'note', /^auth_token_file: .*tokens: Permission denied$/);
+    assert.match(note.fix, /as the server's user/);
   });
 
   test('an address in use is a note: it may be the server that runs', async () => {
