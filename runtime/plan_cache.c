@@ -23,7 +23,7 @@ struct cache_entry {
 struct plan_cache {
     struct device *device;
     uint64_t limit;
-    bool host; /* the device's memory is the host's */
+    bool staged; /* device_staged counts for the limit, too; beside CACHE_STAGED_MOST, which bounds it on any device */
     struct cache_entry *newest;
     size_t count;
 };
@@ -53,7 +53,7 @@ void plan_cache_set_budget(struct plan_cache *cache, uint64_t bytes, int handles
 {
     struct device_info info;
     device_info(cache->device, &info);
-    cache->host = info.type == DEVICE_CPU;
+    cache->staged = info.type == DEVICE_CPU;
     cache->limit = (bytes ? bytes : plan_cache_usual(&info)) / (uint64_t)(handles > 0 ? handles : 1);
 }
 
@@ -78,7 +78,7 @@ uint64_t plan_cache_limit(const struct plan_cache *cache)
 bool plan_cache_over(const struct plan_cache *cache)
 {
     const uint64_t held = device_held(cache->device), staged = device_staged(cache->device);
-    return held + (cache->host ? staged : 0) > cache->limit || staged > CACHE_STAGED_MOST;
+    return held + (cache->staged ? staged : 0) > cache->limit || staged > CACHE_STAGED_MOST;
 }
 
 size_t plan_cache_count(const struct plan_cache *cache)

@@ -207,7 +207,10 @@ bool file_is_left(const char *name)
     while (digit > name && isdigit((unsigned char)digit[-1]))
         digit--;
     const long pid = strtol(digit, NULL, 10);
-    return digit > name && digit[-1] == '.' && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) && errno == ESRCH;
+    if (digit == name || digit[-1] != '.' || pid <= 0 || pid > INT_MAX)
+        return false;
+    return pid == getpid() ||
+           (kill((pid_t)pid, 0) && errno == ESRCH); /* in containers, processes often get equal ones */
 }
 
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err)

@@ -46,7 +46,8 @@ void file_expect(const struct file *file);
 /* Writes a whole file: to a temporary one beside it, then fsync and rename. After a failure the old file is
  * unchanged. */
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
-/* Whether a file of that name is what file_write left half written in a process that was killed: NAME.PID.part. */
+/* Whether a file of that name is what file_write left half written in a process that was killed: NAME.PID.part. For
+ * when this process writes none there: one with its number is an earlier process's. */
 bool file_is_left(const char *name);
 
 /* Creates a folder and those above it (of this mode less the umask). OK when it exists already. */

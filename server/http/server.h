@@ -13,15 +13,15 @@ struct server;
 /* Whether its lists of hosts, origins and proxies can be read. ERROR_INVALID. */
 enum error_code server_check_lists(const struct config *config, struct error *err) MUST_CHECK;
 
-/* Whether server_create could succeed as things are now: the lists, the token file and the certificate; and whether it
- * may listen at its addresses (ERROR_BUSY: somebody does). For the start, which takes a while until there is a pool.
- * Errors: those of server_create. */
+/* Whether server_create could succeed as things are now, for the start, which takes a while until there is a pool; with
+ * its errors. The lists, the token file and the certificate: */
 enum error_code server_check_config(const struct config *config, struct error *err) MUST_CHECK;
+/* Whether it may listen at its addresses. */
 enum error_code server_check_addresses(const struct config *config, struct error *err) MUST_CHECK;
 
 /* Binds, listens and serves. config, store, pool and keeper are borrowed; without a keeper (NULL) there are no
- * asynchronous jobs, and all bodies stay in memory. ERROR_IO names the address and
- * the reason. */
+ * asynchronous jobs, and all bodies stay in memory. ERROR_BUSY: somebody else listens at an address; ERROR_IO: it
+ * cannot be listened at for another reason. Both name it. */
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct keeper *keeper, struct error *err) MUST_CHECK;
 

@@ -295,12 +295,17 @@ static int worker_patience_alone(struct worker *worker)
     return engine_give_back(worker->engine, worker->pool->settings.keep_seconds * 1000);
 }
 
-/* The same, where it also asks now and then whether it can help another server. */
+/* Whether it can help another server while it has no job. */
+static bool worker_may_help(const struct worker *worker)
+{
+    return worker->pool->settings.shares && worker->up && !worker_lacks_models(worker);
+}
+
+/* How long to wait for a job, where it also asks now and then whether it can help. */
 static int worker_patience(struct worker *worker)
 {
     const int alone = worker_patience_alone(worker);
-    if (!worker->pool->settings.shares || !worker->up || worker_lacks_models(worker) ||
-        worker_pool_draining(worker->pool))
+    if (!worker_may_help(worker) || worker_pool_draining(worker->pool))
         return alone;
     const double left = worker->help_ms - log_clock_ms();
     const int help = left < 1 ? 0 : (int)left;
@@ -311,7 +316,7 @@ static int worker_patience(struct worker *worker)
 static void worker_help(struct worker *worker)
 {
     struct worker_pool *pool = worker->pool;
-    if (!worker->pool->settings.shares || !worker->up || log_clock_ms() < worker->help_ms)
+    if (!worker_may_help(worker) || log_clock_ms() < worker->help_ms)
         return;
     atomic_store(&pool->hurry, worker_pool_draining(pool)); /* or another worker would help on while the server ends */
     int again = WORKER_HELP_MS;
@@ -337,7 +342,8 @@ void *worker_main(void *argument)
         }
         const int patience_ms = worker_patience(worker);
         const unsigned calls = worker->calls;
-        struct job *job = queue_await(pool->queue, worker->device, worker->up, patience_ms, &worker->calls);
+        struct job *job = queue_await(pool->queue, worker->device, worker->up, patience_ms,
+                                      worker_may_help(worker) ? &worker->calls : NULL);
         if (worker->calls != calls)
             worker->help_ms = 0;
         if (job)

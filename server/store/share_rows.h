@@ -27,9 +27,10 @@ void share_rows_close(struct share_rows **rows); /* NULL-safe */
 /* --- whose picture it is -------------------------------------------------------------------------------------------
  */
 
+#define SHARE_CALL "share" /* what all who listen (listen.h) are told when a task begins */
+
 /* A task for helpers of this class (whose devices compute the same) that have this model. Earlier tasks of the job, and
- * those of servers that are gone, are removed. All who listen (listen.h) are told SHARE_CALL. */
-#define SHARE_CALL "share"
+ * those of servers that are gone, are removed. */
 enum error_code share_rows_begin(struct share_rows *rows, const char *owner, const char *job, const char *class,
                                  const char *model, int64_t *task, struct error *err) MUST_CHECK;
 /* This owner's task of the job, whatever its number: whoever had no answer to the beginning does not know it. */

@@ -94,6 +94,7 @@ int pool_stop(void **state)
     device_judge("cpu", NULL, NULL);
     device_judge(GPU, NULL, NULL);
     pool_settings.reopen_seconds = 0;
+    pool_settings.shares = false;
     return fault_set(NULL, &err);
 }
 

@@ -118,6 +118,7 @@ static void test_specs(void **state)
                                         "nan@run:1,precision=fp16,until=4",
                                         "flat@run:1,over=100\nfp16,device=vulkan:0",
                                         "lost@submit:9",
+                                        "slow@run:1,ms=5",
                                         "lost@open:1"};
     static const char *const wrong[] = {"lost",
                                         "lost@run",
@@ -134,6 +135,9 @@ static void test_specs(void **state)
                                         "lost@run:1,device=",
                                         "no_memory@alloc:1,plan=x",
                                         "lost@submit:1,over=5",
+                                        "nan@run:1,ms=5",
+                                        "slow@plan:1,ms=5",
+                                        "slow@run:1,ms=x",
                                         "fp16,repeat",
                                         "fp32"};
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {

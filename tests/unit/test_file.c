@@ -129,12 +129,35 @@ static void test_others(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
 
+/* What is left half written: nobody has that number any more, or only this process, which writes nothing now. */
+static void test_left(void **state)
+{
+    char name[64];
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    const long left[] = {child, getpid()};
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "a.png.%ld.part", left[i]);
+        assert_true(file_is_left(name));
+    }
+    snprintf(name, sizeof name, "a.png.%ld.part", (long)getppid());
+    assert_false(file_is_left(name));
+    static const char *const other[] = {".part",   "a.part", "12.part", "a.png.0.part", "a.png.99999999999.part",
+                                        "a.png.12"};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        assert_false(file_is_left(other[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_off),
         cmocka_unit_test(test_written),
         cmocka_unit_test(test_others),
+        cmocka_unit_test(test_left),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }

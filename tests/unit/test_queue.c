@@ -159,7 +159,7 @@ static void *sleep_for_one(void *argument)
 {
     struct sleeper *sleeper = argument;
     queue_idle(sleeper->queue, sleeper->device);
-    sleeper->got = queue_pop(sleeper->queue, sleeper->device, true, 20000);
+    sleeper->got = queue_pop(sleeper->queue, sleeper->device, true, 600000);
     return NULL;
 }
 
@@ -178,7 +178,7 @@ static void test_preference_wakes(void **state)
     queued_expect(sleeper.queue, 0, true, best);
     const int64_t began = job_now();
     pthread_join(sleeper.thread, NULL);
-    assert_true(job_now() - began < INT64_C(10000000000));
+    assert_true(job_now() - began < INT64_C(300000000000));
     assert_ptr_equal(sleeper.got, left);
     job_release(&sleeper.got);
     job_release(&left);
@@ -188,7 +188,7 @@ static void test_preference_wakes(void **state)
 static void *sleep_for_a_call(void *argument)
 {
     struct sleeper *sleeper = argument;
-    sleeper->got = queue_await(sleeper->queue, 0, true, 20000, &sleeper->calls);
+    sleeper->got = queue_await(sleeper->queue, 0, true, 600000, &sleeper->calls);
     return NULL;
 }
 
@@ -209,7 +209,7 @@ static void test_call(void **state)
         if (!early)
             queue_call(sleeper.queue);
         pthread_join(sleeper.thread, NULL);
-        assert_true(job_now() - began < INT64_C(10000000000));
+        assert_true(job_now() - began < INT64_C(300000000000));
         assert_null(sleeper.got);
     }
     const int64_t began = job_now();

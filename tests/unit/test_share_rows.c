@@ -140,10 +140,12 @@ static void test_call(void **state)
     assert_int_equal(store_open_shared(&store, url, NULL, &err), OK);
     assert_int_equal(share_rows_open(&rows, url, NULL, &err), OK);
     assert_int_equal(listen_open(&listen, url, NULL, &err), OK);
-    while (!listen_wait(listen, 1000, hear, &called)) /* until it is connected */
-        ;
+    bool connected = false;
+    for (int i = 0; i < 600 && !connected; i++)
+        connected = listen_wait(listen, 1000, hear, &called);
+    assert_true(connected);
     begin("anna", "model");
-    for (int i = 0; i < 20 && !called; i++)
+    for (int i = 0; i < 600 && !called; i++)
         (void)listen_wait(listen, 1000, hear, &called);
     assert_true(called);
     listen_close(&listen);

@@ -143,6 +143,24 @@ static void test_comes_back(void **state)
     assert_int_equal(pool_settle(&err), OK);
 }
 
+/* A call for help wakes whoever may help another server, not a worker whose device is lost. */
+static void test_call_while_lost(void **state)
+{
+    (void)state;
+    pool_settings.reopen_seconds = 3600;
+    pool_settings.shares = true;
+    pool_start(GPU ",cpu", 1, "lost@run:1,until=2,device=" GPU ",plan=srvgg");
+    struct job *job = pool_finish(pool_submit(GPU), JOB_FAILED);
+    job_release(&job);
+    for (int i = 0; i < 30; i++) { /* long enough to open it again */
+        queue_call(worker_pool_queue(pool));
+        nanosleep(&(const struct timespec){0, 100000000}, NULL);
+        assert_int_equal(pool_status(GPU).state, DEVICE_LOST);
+    }
+    job = pool_finish(pool_submit(GPU), JOB_DONE);
+    job_release(&job);
+}
+
 /* One job after the other: all by the first of the list, whichever that is; two at once: one by each. */
 static void test_preference(void **state)
 {
@@ -356,6 +374,7 @@ int main(void)
         cmocka_unit_test_teardown(test_named_is_not_handed_over, pool_stop),
         cmocka_unit_test_teardown(test_nowhere_to_go, pool_stop),
         cmocka_unit_test_teardown(test_comes_back, pool_stop),
+        cmocka_unit_test_teardown(test_call_while_lost, pool_stop),
         cmocka_unit_test_teardown(test_preference, pool_stop),
         cmocka_unit_test_teardown(test_drain, pool_stop),
         cmocka_unit_test_teardown(test_disabled, pool_stop),
