@@ -48,13 +48,13 @@ static const struct defect_rule repair_worn = {
     .least = 6};
 /* repair=true: somebody says that there is damage, and no print that is damaged all over was seen. */
 static const struct defect_rule repair_all = {
-    .kinds = {{110, 150, 0.2f}, {120, 150, 0.2f}, {130, 150, 0.5f}, {110, 155, 0.5f}},
+    .kinds = {{110, 150, 0.2f, 0.2f}, {120, 150, 0.2f, 0.2f}, {130, 150, 0.5f, 0.5f}, {110, 155, 0.5f, 0.5f}},
     .sure = 0.2f,
     .large = 0.002f,
     .least = 6};
 /* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
 static const struct defect_rule repair_likely = {
-    .kinds = {{122, 122, 0}, {122, 122, 0}, {122, 122, 0}, {122, 122, 0}}, .large = 1, .least = 1};
+    .kinds = {{122, 122, 0, 0}, {122, 122, 0, 0}, {122, 122, 0, 0}, {122, 122, 0, 0}}, .large = 1, .least = 1};
 
 /* What lies this near to a defect and is this likely belongs to it: a defect's sides are less sure than its middle. */
 #define REPAIR_SPREAD 1

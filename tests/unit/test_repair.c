@@ -37,8 +37,10 @@ static void test_find(void **state)
         "X.........XX", "ooX....oo...", "...X...oo...", "....X.......", "............", "X.........oX", "............",
     };
     uint8_t level[MAP_W * MAP_H], kind[MAP_W * MAP_H] = {0}, mask[MAP_W * MAP_H];
-    struct defect_rule rule = {
-        .kinds = {{150, 200, 0}, {150, 200, 0}, {150, 200, 0}, {150, 200, 0}}, .sure = 0.5f, .large = 1, .least = 2};
+    struct defect_rule rule = {.kinds = {{150, 200, 0, 0}, {150, 200, 0, 0}, {150, 200, 0, 0}, {150, 200, 0, 0}},
+                               .sure = 0.5f,
+                               .large = 1,
+                               .least = 2};
     const struct defect_map map = {MAP_W, MAP_H, level, kind};
     struct defect_counts counts;
     struct error err = ERROR_INIT;
