@@ -209,8 +209,8 @@ bool file_is_left(const char *name)
     const long pid = strtol(digit, NULL, 10);
     if (digit == name || digit[-1] != '.' || pid <= 0 || pid > INT_MAX)
         return false;
-    return pid == getpid() ||
-           (kill((pid_t)pid, 0) && errno == ESRCH); /* in containers, processes often get equal ones */
+    /* in a container a new process often has the number of the one that was killed */
+    return pid == getpid() || (kill((pid_t)pid, 0) && errno == ESRCH);
 }
 
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err)

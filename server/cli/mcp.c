@@ -91,7 +91,7 @@ void mcp_read(struct mcp_message *out, const char *line, size_t size, json_t *to
         return;
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
     const bool read = (out->json = json_loadb(line, size, flags, &why));
-    if (!read) /* whoever asked waits for an answer with his id */
+    if (!read) /* whoever asked waits for an answer with the id */
         out->json = json_loadb(line, size, flags | JSON_ALLOW_NUL, NULL);
     const json_t *method = json_object_get(out->json, "method"), *id = json_object_get(out->json, "id");
     if (!read) {

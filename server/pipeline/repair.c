@@ -61,7 +61,7 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD_FROM 110
 
 enum { REPAIR_THIN, REPAIR_CRACK, REPAIR_DUST }; /* of the kinds */
-_Static_assert(1 + REPAIR_THIN == 1, "what defect_follow adds are thin lines");
+_Static_assert(1 + REPAIR_THIN == 1, "defect_follow sets 1, which is the mask's value of thin lines");
 
 /* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
  * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
@@ -132,7 +132,8 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
         code = defect_find(&map, again, mask, &counts, err);
     if (code == OK && again == &repair_worn) {
         code = defect_follow(mask, 1 + REPAIR_THIN, level, REPAIR_WORN_FROM, REPAIR_WORN, width, height, unknown, err);
-        memcpy(mask, unknown, pixels);
+        if (code == OK)
+            memcpy(mask, unknown, pixels);
     }
     if (code == OK)
         repair_leave(r, mask, &counts);
