@@ -216,8 +216,11 @@ bool file_is_left(const char *name)
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err)
 {
     char part[4096];
-    if (snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid()) >= (int)sizeof part)
-        return error_set(err, ERROR_IO, "%s: the name is too long", path);
+    const char *slash = strrchr(path, '/');
+    if (snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid()) >= (int)sizeof part ||
+        strlen(slash ? slash + 1 : path) > FILE_NAME_LONGEST)
+        return error_set(err, ERROR_INVALID, "%s: the name is too long; up to %d bytes can be written", path,
+                         FILE_NAME_LONGEST);
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666); /* no link leads elsewhere */
     if (fd < 0)
         return error_set(err, ERROR_IO, "%s: %s", part, strerror(errno));

@@ -4,6 +4,7 @@
 #ifndef RUNTIME_BASE_FILE_H
 #define RUNTIME_BASE_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +45,8 @@ bool file_same(const struct file_id *a, const struct file_id *b);
 void file_expect(const struct file *file);
 
 /* Writes a whole file: to a temporary one beside it, then fsync and rename. After a failure the old file is
- * unchanged. */
+ * unchanged. ERROR_INVALID: its name has more than FILE_NAME_LONGEST bytes, since the temporary one's is longer. */
+#define FILE_NAME_LONGEST (NAME_MAX - 20)
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
 /* Whether a file of that name is what file_write left half written in a process that was killed: NAME.PID.part. For
  * when this process writes none there: one with its number is an earlier process's. */

@@ -153,7 +153,12 @@ static enum error_code cli_models_add_fetch(const struct cli_models_add *add, co
     if (code)
         return code;
     if (add->remote) {
-        struct download download = {.url = from, .any_http = true, .folder = add->staging, .file = name, .sha256 = ""};
+        struct download download = {.url = from,
+                                    .any_http = true,
+                                    .offline = "restored models add FILE takes a copy of the file",
+                                    .folder = add->staging,
+                                    .file = name,
+                                    .sha256 = ""};
         char shown[PATH_MAX];
         download_shown(shown, sizeof shown, from);
         printf("downloading from %s\n", shown);

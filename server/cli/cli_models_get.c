@@ -117,6 +117,7 @@ static enum error_code cli_models_get_one(const struct cli_models_get *get, cons
         return code;
     struct download download = {.url = url,
                                 .any_http = get->mirror,
+                                .offline = DOWNLOAD_OFFLINE,
                                 .folder = folder,
                                 .file = section->file,
                                 .sha256 = section->sha256,

@@ -222,11 +222,8 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_CONNECT:
-        return error_set(
-            err, ERROR_IO,
-            "no connection for %s (%s). Without internet access, restored models get --mirror DIR takes the official "
-            "files from a folder%s",
-            shown, text, again);
+        return error_set(err, ERROR_IO, "no connection for %s (%s). Without internet access, %s%s", shown, text,
+                         download->offline, again);
     case CURLE_HTTP_RETURNED_ERROR:
         return error_set(err, ERROR_IO, "%s answers %ld%s%s", shown, answer,
                          answer == 404 ? ": there is no such file" : "", again);

@@ -10,11 +10,15 @@
 
 #include "runtime/base/error.h"
 
+/* of official files: download.offline */
+#define DOWNLOAD_OFFLINE "restored models get --mirror DIR takes the official files from a folder"
+
 struct download {
     const char *url;    /* https:// or file:// */
     bool any_http;      /* http:// is allowed, too: the user gave the address */
     const char *folder; /* the destination; created if it does not exist */
     const char *file;   /* its name there; FILE.part until it is complete and checked */
+    const char *offline; /* what may be done without a connection */
     const char *sha256; /* lower case hexadecimal; "": not known */
     uint64_t bytes;     /* 0: not known */
     char found[65];     /* out: its SHA-256 */

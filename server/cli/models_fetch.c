@@ -47,7 +47,12 @@ static enum error_code fetch_file(const char *url, const char *mirror, const cha
     char from[PATH_MAX];
     snprintf(from, sizeof from, "%s", url);
     enum error_code code = mirror ? download_mirror_url(from, sizeof from, mirror, file, err) : OK;
-    struct download download = {.url = from, .any_http = mirror, .folder = staging, .file = file, .sha256 = ""};
+    struct download download = {.url = from,
+                                .any_http = mirror,
+                                .offline = DOWNLOAD_OFFLINE,
+                                .folder = staging,
+                                .file = file,
+                                .sha256 = ""};
     return code ? code : download_get(&download, err);
 }
 

@@ -84,6 +84,7 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
     [[write('odd.safetensors', tensors('first.weight', 'second.weight', 'third.weight', 'fourth.weight'))], 1, /not a network that we know; it has 4 tensors, the first are "first\.weight", "second\.weight", "third\.weight"$/m],
     [[write('notes.txt', 'x')], 2, /notes\.txt: a model's file ends in \.pth, /],
     [[join(base, 'nowhere.pth')], 1, /nowhere\.pth/],
+    [['https://127.0.0.1:1/far.pth'], 1, /no connection for https:\/\/127\.0\.0\.1:1\/far\.pth \(.*restored models add FILE takes a copy of the file$/m],
     [[fixture('srvgg_x2'), '--name', '../up'], 2, /is no name for a model/],
     [[fixture('srvgg_x2'), '--name', 'a]b'], 0, null],
     [[fixture('srvgg_x2'), '--sha256', '12'], 2, /--sha256: 64 hexadecimal digits/],

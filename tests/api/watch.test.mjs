@@ -94,10 +94,12 @@ test('what is still downloaded is left out until it has its name', async () => {
 test('what cannot be read is reported once, and tried again when it has changed', async () => {
   put('in/bad.png', fixture('none.png').subarray(0, 200));
   put('in/notes.txt', 'no picture');
+  put(`in/${'n'.repeat(240)}.png`, fixture('none.png')); // nor can its result be written
   fs.mkdirSync(path.join(here, 'in', 'd/'.repeat(101)), { recursive: true });
   const first = await watch(...plain);
   await told(first, /in(\/d){101}: not watched, because it is more than 100 folders deep\n/);
   await told(first, /in\/bad\.png: [^]*in\/notes\.txt: skipped: |in\/notes\.txt: skipped: [^]*in\/bad\.png: /);
+  await told(first, /in\/n{240}\.png: [^]*the name is too long; up to 235 bytes can be written\n/);
   put('in/good.png', fixture('none.png'));
   await there('good.png');
   assert.equal(first.err.match(/bad\.png/g).length, 1, first.err);
@@ -106,7 +108,7 @@ test('what cannot be read is reported once, and tried again when it has changed'
   assert.match(fs.readFileSync(path.join(here, 'out/.restored-failed'), 'utf8'), /\/in\/bad\.png$/m);
 
   const second = await watch(...plain, '--rescan', '0.1');
-  assert.match(second.out, /^watching in; 0 waiting, 2 left out that could not be read \(out\/\.restored-failed\)$/m);
+  assert.match(second.out, /^watching in; 0 waiting, 3 left out that could not be read \(out\/\.restored-failed\)$/m);
   put('in/bad.png', fixture('none.png'));
   await there('bad.png');
   assert.equal(second.err, '');
