@@ -102,8 +102,8 @@ enum error_code share_rows_return(struct share_rows *rows, const struct share_ti
 #define SHARE_WANTED_MS "3000"
 #define SHARE_NOW "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 #define SHARE_LOCK "SELECT pg_advisory_xact_lock(1919972453)" /* who makes the tables */
-#define SHARE_DEAD(owner)                                                                                              \
-    "NOT EXISTS (SELECT 1 FROM workers WHERE workers.owner = " owner " AND seen > " SHARE_NOW " - " SHARE_ALIVE_MS ")"
+/* A server that is alive, whose name is to follow. */
+#define SHARE_ALIVE "SELECT 1 FROM workers WHERE seen > " SHARE_NOW " - " SHARE_ALIVE_MS " AND workers.owner = "
 
 /* The number is that of their form: a later one has tables of its own, and finds no tasks of this one. */
 static const char *const share_tables[] = {
@@ -254,7 +254,7 @@ static enum error_code share_change(struct share_rows *rows, const char *sql, co
 static enum error_code share_rows_sweep(struct share_rows *rows, struct error *err)
 {
     const struct share_values none = {0};
-    return share_do(rows, "DELETE FROM shared_tasks_1 t WHERE " SHARE_DEAD("t.owner"), &none, NULL, err);
+    return share_do(rows, "DELETE FROM shared_tasks_1 t WHERE NOT EXISTS (" SHARE_ALIVE "t.owner)", &none, NULL, err);
 }
 
 enum error_code share_rows_begin(struct share_rows *rows, const char *owner, const char *job, const char *class,
@@ -296,16 +296,15 @@ enum error_code share_rows_look(struct share_rows *rows, int64_t task, struct sh
     PGresult *result = NULL;
     share_add_number(&values, task);
     *out = (struct share_look){0};
-    const enum error_code code = share_do(
-        rows,
-        "WITH freed AS (UPDATE shared_tiles_1 SET state = 0, helper = '' WHERE task = $1::bigint"
-        " AND state = 1 AND " SHARE_DEAD(
-            "helper") " RETURNING n)"
-                      " SELECT '-1', (wanted > " SHARE_NOW " - " SHARE_WANTED_MS ")::int::text FROM shared_tasks_1"
-                      " WHERE task = $1::bigint UNION ALL"
-                      " SELECT n::text, CASE WHEN n IN (SELECT n FROM freed) THEN '0' ELSE state::text END"
-                      " FROM shared_tiles_1 WHERE task = $1::bigint",
-        &values, &result, err);
+    const enum error_code code =
+        share_do(rows,
+                 "WITH freed AS (UPDATE shared_tiles_1 SET state = 0, helper = '' WHERE task = $1::bigint AND state = 1"
+                 " AND NOT EXISTS (" SHARE_ALIVE "helper) RETURNING n)"
+                 " SELECT '-1', (wanted > " SHARE_NOW " - " SHARE_WANTED_MS ")::int::text FROM shared_tasks_1"
+                 " WHERE task = $1::bigint UNION ALL"
+                 " SELECT n::text, CASE WHEN n IN (SELECT n FROM freed) THEN '0' ELSE state::text END"
+                 " FROM shared_tiles_1 WHERE task = $1::bigint",
+                 &values, &result, err);
     bool there = false;
     for (int row = 0; !code && row < PQntuples(result); row++) {
         const int n = (int)share_number(result, row, 0), value = (int)share_number(result, row, 1);
@@ -392,8 +391,9 @@ enum error_code share_rows_find(struct share_rows *rows, const char *owner, cons
     enum error_code code =
         share_do(rows,
                  "SELECT task::text, model FROM shared_tasks_1 t WHERE owner <> $1 AND class = $2"
-                 " AND NOT " SHARE_DEAD("t.owner") " ORDER BY EXISTS (SELECT 1 FROM shared_tiles_1 n"
-                                                   " WHERE n.task = t.task AND state = 0) DESC, wanted, task",
+                 " AND EXISTS (" SHARE_ALIVE "t.owner)"
+                 " ORDER BY EXISTS (SELECT 1 FROM shared_tiles_1 n WHERE n.task = t.task AND state = 0) DESC,"
+                 " wanted, task",
                  &values, &result, err);
     for (int row = 0; !code && !*task && row < PQntuples(result); row++)
         if (has(context, PQgetvalue(result, row, 1))) {

@@ -89,6 +89,23 @@ describe('three servers share a picture', { skip }, () => {
       await nothingLeft();
     });
 
+  // Each server asks every five seconds by itself. All of them are held in that question until the last has come, so none asks again
+  // sooner than five seconds after they were let go: who wants tiles before that was called.
+  test('workers without a job are called when a picture is shared', { timeout: 600000 }, async () => {
+    const letGo = `BEGIN; LOCK TABLE shared_tasks_1; DO $$ BEGIN
+      WHILE (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation') < ${servers.length} LOOP
+        PERFORM pg_sleep(0.05), pg_stat_clear_snapshot(); END LOOP; END $$;
+      SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint; COMMIT`;
+    let after;
+    for (let tries = 0; tries < 5 && !(after < 5000); tries++) { // a busy machine may take five seconds to begin the job
+      const then = Number(sql(url, letGo)), id = await submit(servers[0], picture, exact);
+      after = await until('somebody asks', () => Number(sql(url, 'SELECT max(wanted) FROM shared_tasks_1'))) - then;
+      await get(servers[0], `/v1/jobs/${id}`, { method: 'DELETE' });
+      await nothingLeft();
+    }
+    assert.ok(after < 5000, `asked after ${after} ms`);
+  });
+
   test('another instruction set does not help', { timeout: 600000 }, async () => {
     const all = servers;
     const other = await one(['--cpu_isa', 'base']);
