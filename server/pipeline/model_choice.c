@@ -63,6 +63,19 @@ static enum error_code choice_not_there(const struct model_store *store, enum er
     return code;
 }
 
+/* The usable models of a role, with commas; false: there is none. */
+static bool choice_names(const struct model_store *store, enum model_role role, char *names, size_t size)
+{
+    size_t used = 0;
+    *names = '\0';
+    for (size_t i = 0; i < store->list.count && used < size; i++) {
+        const struct model_entry *e = &store->list.files[i]->entry;
+        if (e->recognised && (int)e->info.kind == (int)role && (!e->starter || store->starters))
+            used += (size_t)snprintf(names + used, size - used, "%s%s", used ? ", " : "", e->name);
+    }
+    return used;
+}
+
 static const char *choice_base(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -82,7 +95,7 @@ static enum error_code choice_by_name(const struct model_store *store, enum mode
                                       const char *wanted, enum error_code not_there, const struct model_entry **entry,
                                       struct error *err)
 {
-    char name[128], what[256];
+    char name[128], what[640], names[320];
     snprintf(name, sizeof name, "%.*s", (int)model_scan_stem(wanted), wanted);
     const struct store_file *file = NULL;
     const struct model_section *section = NULL;
@@ -104,7 +117,9 @@ static enum error_code choice_by_name(const struct model_store *store, enum mode
         return error_set(err, not_there, "%s: %s is not %s %s", label, section->name, choice_roles[role].article,
                          choice_roles[role].what);
     if (!file) {
-        snprintf(what, sizeof what, "%s: %s is not installed", label, wanted);
+        const bool others = !section && choice_names(store, role, names, sizeof names);
+        snprintf(what, sizeof what, "%s: %.255s is not installed%s%s", label, wanted, others ? "; there are " : "",
+                 others ? names : "");
         return choice_not_there(store, not_there, what, name, section, err);
     }
     if (!file->entry.recognised)
@@ -142,24 +157,15 @@ static const struct model_entry *choice_default(const struct model_store *store,
 /* For files that are there under other names: how to choose one. */
 static enum error_code choice_offer(const struct model_store *store, enum model_role role, struct error *err)
 {
-    char names[320] = "", first[128] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < store->list.count; i++) {
-        const struct model_entry *e = &store->list.files[i]->entry;
-        if (!e->recognised || (int)e->info.kind != (int)role || e->starter) /* here these are not wanted */
-            continue;
-        if (!*first)
-            snprintf(first, sizeof first, "%s", e->name);
-        if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", e->name);
-    }
-    if (!*first)
+    char names[320];
+    if (!choice_names(store, role, names, sizeof names))
         return OK;
+    const int first = (int)strcspn(names, ",");
     return error_set(err, ERROR_NOT_FOUND,
-                     "no official %s is installed, and none was chosen; there %s %s: choose one with %s=%s, "
-                     "or set default_%s=%s in the configuration",
-                     choice_roles[role].what, strchr(names, ',') ? "are" : "is", names, choice_roles[role].option,
-                     first, choice_roles[role].option, first);
+                     "no official %s is installed, and none was chosen; there %s %s: choose one with %s=%.*s, "
+                     "or set default_%s=%.*s in the configuration",
+                     choice_roles[role].what, names[first] ? "are" : "is", names, choice_roles[role].option, first,
+                     names, choice_roles[role].option, first, names);
 }
 
 enum error_code model_choice(const struct model_store *store, enum model_role role, const char *wanted,

@@ -8,8 +8,9 @@ import { roles, stages } from './words.js';
 const toldElsewhere = 'starter-models';
 
 function faces(report, sent) {
-  const count = (...actions) => report.faces.filter((face) => actions.includes(face.action)).length;
-  const restored = count('restored', 'kept');
+  const count = (action) => report.faces.filter((face) => face.action === action).length;
+  const restored = count('restored'), kept = count('kept');
+  if (kept) return t('{0} of {1} faces restored, {2} kept', restored, report.faces.length, kept);
   if (restored) return many(restored, '{0} face restored', '{0} faces restored');
   if (sent.version === 'none' || sent.faces === 'none') return t('Faces were left as they are');
   return report.faces.length ? t('No face restored') : t('No face found');

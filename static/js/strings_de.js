@@ -270,6 +270,7 @@ export default {
   'Background model': 'Hintergrundmodell',
   '{0} face restored': '{0} Gesicht restauriert',
   '{0} faces restored': '{0} Gesichter restauriert',
+  '{0} of {1} faces restored, {2} kept': '{0} von {1} Gesichtern restauriert, {2} unverändert',
   'Faces were left as they are': 'Gesichter blieben, wie sie sind',
   'No face restored': 'Kein Gesicht restauriert',
   'No face found': 'Kein Gesicht gefunden',

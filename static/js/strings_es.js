@@ -270,6 +270,7 @@ export default {
   'Background model': 'Modelo del fondo',
   '{0} face restored': '{0} cara restaurada',
   '{0} faces restored': '{0} caras restauradas',
+  '{0} of {1} faces restored, {2} kept': '{0} de {1} caras restauradas, {2} sin cambios',
   'Faces were left as they are': 'Las caras se dejaron como están',
   'No face restored': 'Ninguna cara restaurada',
   'No face found': 'Ninguna cara encontrada',

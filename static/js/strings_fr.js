@@ -270,6 +270,7 @@ export default {
   'Background model': 'Modèle d’arrière-plan',
   '{0} face restored': '{0} visage restauré',
   '{0} faces restored': '{0} visages restaurés',
+  '{0} of {1} faces restored, {2} kept': '{0} visages restaurés sur {1}, {2} inchangés',
   'Faces were left as they are': 'Les visages ont été laissés tels quels',
   'No face restored': 'Aucun visage restauré',
   'No face found': 'Aucun visage trouvé',

@@ -270,6 +270,7 @@ export default {
   'Background model': '背景模型',
   '{0} face restored': '已修复 {0} 张人脸',
   '{0} faces restored': '已修复 {0} 张人脸',
+  '{0} of {1} faces restored, {2} kept': '共 {1} 张人脸，已修复 {0} 张，{2} 张保持原样',
   'Faces were left as they are': '人脸保持原样',
   'No face restored': '没有修复人脸',
   'No face found': '没有找到人脸',

@@ -231,6 +231,7 @@ test('the notes are shown; no face found and no face restored are two things', a
   assert.match(await report([], ['gray-to-rgb', 'gray samples became RGB'], ['starter-models', 'small starter models were used (face)']), /^No face found\s+Gray samples became RGB\.\s+Details$/);
   assert.match(await report([{ ...face, action: 'skipped' }], ['face-missing', 'face 7 was asked for, but the picture has 1 face']), /^No face restored\s+Face 7 was asked for/);
   assert.match(await report([face]), /^1 face restored/);
+  assert.match(await report([face, { ...face, id: 1, action: 'kept' }, { ...face, id: 2, action: 'skipped' }]), /^1 of 3 faces restored, 1 kept/);
   began = '2026-11-23T02:45:33.881Z';
   timings = { queue: 58766, decode: 34, restore: 1200, total: 1234 };
   await report([face]);

@@ -217,6 +217,12 @@ static void test_choice(void **state)
     error_clear(&err);
     assert_int_equal(model_store_resolve(store, ROLE_FACE, NULL, &entry, &err), ERROR_NOT_FOUND);
     assert_non_null(strstr(err.text, "no face network is installed"));
+    error_clear(&err);
+    assert_int_equal(model_store_resolve(store, ROLE_DETECTOR, "nope", &entry, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "detector: nope is not installed; there are mine, yours; nope.pth"));
+    error_clear(&err);
+    assert_int_equal(model_store_resolve(store, ROLE_FACE, "nope", &entry, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "version: nope is not installed; nope.pth"));
     model_store_destroy(&store);
 }
 
