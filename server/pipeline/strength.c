@@ -21,7 +21,7 @@
  *   noisy picture only a little stays, where it has more than noise;
  * - JPEG's blocks: second differences are larger at every eighth column and row;
  * - scratches and dust: single px that differ by many times the restoration's detail around them. In a face that its
- *   crop reduces, such px go alone: fine lines of a sharp one are as many.
+ *   crop reduces, such px go alone, and only if they are many: fine lines of a sharp one look the same.
  *
  * It also stays where the restoration hardly differs and there is no such damage: the network's own error on a good
  * face is as large.
@@ -34,6 +34,7 @@ static const double strength_noise[2] = {0.58, 0.70};   /* strength_doubt */
 static const double strength_blocks[2] = {1.5, 1.8};    /* second differences at blocks' borders beside the others */
 static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that is in such px */
 #define STRENGTH_TINY_OUTLIER 0.09                      /* in a tiny face the upper limit of it is so much higher */
+static const double strength_many[2] = {0.045, 0.1};    /* the same, of a face that its crop reduces */
 #define STRENGTH_BOTH 0.08                              /* where blocks are sure, so much less of it is enough */
 /* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
 #define STRENGTH_LARGE_NOISE 0.13
@@ -57,6 +58,8 @@ static const double strength_everywhere[2] = {0.75, 0.85};
 static const double strength_blurred[2] = {0.4, 0.5};
 /* As strength_detail: a picture larger than its crop that has so much more is hardly spoilt by blocks. */
 static const double strength_much[2] = {0.7, 1.0};
+/* But not where the quiet quarter of its cells has so much of the middle cell's difference: that is noise. */
+static const double strength_alike[2] = {0.76, 0.86};
 #define STRENGTH_LOUD 1.5 /* noise of so many levels more than is hardly heard counts */
 #define STRENGTH_SKIN 3.0 /* the quiet quarter of a clean face has at most so many levels */
 /* In a tiny face (by its scale: in one of 50 px wholly, of 82 px not at all) a good picture has more than its
@@ -100,7 +103,9 @@ struct strength_work {
     struct strength_cell cell[STRENGTH_CELLS][STRENGTH_CELLS];
     double scale;  /* of the crop's 512 px in the picture */
     double quiet;  /* the least difference of three quarters of the cells */
+    double middle; /* and of half of them */
     double spoilt; /* the share of the difference that is in px beyond their limit */
+    double single; /* 0..1: such px go alone */
     double white;  /* levels of white noise in the picture, where the map is much reduced */
 };
 
@@ -237,6 +242,7 @@ static void strength_calm(struct strength_work *w)
             sorted[n++] = w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].difference;
     qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
     w->quiet = n ? sorted[n / 4] : 0;
+    w->middle = n ? sorted[n / 2] : 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         cell->limit = fmax(times * times * (cell->restoration + w->quiet), 6.25 * cell->usual * cell->usual);
@@ -325,7 +331,9 @@ static bool strength_sum(const struct strength_work *w, double blocks, struct st
                                                    strength_noise[1] + large + STRENGTH_TINY_NOISE * sums->tiny, doubt);
     sums->noise = fmax(sums->noise, strength_rise(strength_lost[0], strength_lost[1], w->map->step) *
                                         strength_rise(strength_hiss[0], strength_hiss[1], w->white));
-    const double much = sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more);
+    const double much =
+        sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more) *
+        (1 - strength_rise(strength_alike[0], strength_alike[1], w->quiet / fmax(w->middle, STRENGTH_ROUNDING)));
     sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * much) * (1 - 0.7 * much);
     return true;
 }
@@ -364,6 +372,7 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double clean = detail * (1 - sums.noise) * (1 - sums.coarse) * (1 - spoilt) *
                          (1 - sums.tiny * strength_rise(strength_less[0], strength_less[1], sums.less + w->spoilt));
     const double unsure = strength_unsure(w, &sums);
+    w->single = 1 - sums.beyond * (1 - strength_rise(strength_many[0], strength_many[1], w->spoilt));
     const double sharp = 0.3 * (1 - sums.beyond) * strength_rise(strength_sharp[0], strength_sharp[1], sums.more);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -402,7 +411,7 @@ static void strength_rows(void *context, int item)
             const double d = (double)w->a[i] - (double)w->b[i];
             strength_place(w, x, y, at);
             strength_between(w, at, &limit, &keep);
-            w->out[i] = (float)fmax(1 - keep * strength_likely(d * d, limit), 0);
+            w->out[i] = (float)fmax(1 - keep * (1 - w->single + w->single * strength_likely(d * d, limit)), 0);
         }
 }
 
