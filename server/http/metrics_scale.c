@@ -15,6 +15,7 @@ struct scale {
     struct {
         char name[128];
         uint64_t jobs;
+        double megapixels;
     } models[SCALE_MODELS];
     int model_count;
     int workers, measured;
@@ -50,7 +51,7 @@ void metrics_scale_about(json_t *about, struct worker_pool *pool)
                             json_real(totals.run_seconds / ((double)totals.pixels_in / 1e6)));
 }
 
-static void scale_add_model(struct scale *scale, const char *name, uint64_t jobs)
+static void scale_add_model(struct scale *scale, const char *name, uint64_t jobs, double megapixels)
 {
     int i = 0;
     while (i < scale->model_count && strcmp(scale->models[i].name, name) != 0)
@@ -62,6 +63,7 @@ static void scale_add_model(struct scale *scale, const char *name, uint64_t jobs
         scale->model_count++;
     }
     scale->models[i].jobs += jobs;
+    scale->models[i].megapixels += megapixels;
 }
 
 /* A store_needs_fn. */
@@ -71,7 +73,8 @@ static void scale_add_needs(void *context, const char *needs, uint64_t jobs, dou
     json_t *list = json_loads(needs, 0, NULL), *name;
     size_t i;
     scale->megapixels += megapixels;
-    json_array_foreach(list, i, name) if (json_is_string(name)) scale_add_model(scale, json_string_value(name), jobs);
+    json_array_foreach(list, i, name) if (json_is_string(name))
+        scale_add_model(scale, json_string_value(name), jobs, megapixels);
     json_decref(list);
 }
 
@@ -128,15 +131,30 @@ static void scale_print_workers(FILE *out, const json_t *servers, const char *li
     }
 }
 
+/* Seconds that one worker takes for a megapixel, on average. */
+static double scale_pace(const struct scale *scale)
+{
+    return scale->measured ? scale->seconds / scale->measured : SCALE_GUESS;
+}
+
+static void scale_print_model(FILE *out, const char *metric, const char *model, double value)
+{
+    fprintf(out, "restored_%s{model=\"", metric);
+    metrics_print_value(out, model);
+    fprintf(out, "\"} %.6g\n", value);
+}
+
 static void scale_print_models(FILE *out, const struct scale *scale)
 {
     fprintf(out, "# HELP restored_waiting_jobs Asynchronous jobs that wait, by the models that they need.\n"
                  "# TYPE restored_waiting_jobs gauge\n");
-    for (int i = 0; i < scale->model_count; i++) {
-        fprintf(out, "restored_waiting_jobs{model=\"");
-        metrics_print_value(out, scale->models[i].name);
-        fprintf(out, "\"} %llu\n", (unsigned long long)scale->models[i].jobs);
-    }
+    for (int i = 0; i < scale->model_count; i++)
+        scale_print_model(out, "waiting_jobs", scale->models[i].name, (double)scale->models[i].jobs);
+    fprintf(out, "# HELP restored_waiting_seconds What they would take one worker, by the models that they need.\n"
+                 "# TYPE restored_waiting_seconds gauge\n");
+    for (int i = 0; i < scale->model_count; i++)
+        scale_print_model(out, "waiting_seconds", scale->models[i].name,
+                          scale->models[i].megapixels * scale_pace(scale));
 }
 
 void metrics_scale_print(FILE *out, struct worker_pool *pool, struct keeper *keeper, const struct store_counts *counts)
@@ -156,7 +174,7 @@ void metrics_scale_print(FILE *out, struct worker_pool *pool, struct keeper *kee
     if (cluster) {
         scale->workers = 0;
         scale_add_servers(scale, cluster);
-        seconds = scale->megapixels * (scale->measured ? scale->seconds / scale->measured : SCALE_GUESS);
+        seconds = scale->megapixels * scale_pace(scale);
         busy = scale->workers ? scale->busy / scale->workers : 0;
     }
     scale_print(out, "queue_seconds", "What all jobs that wait would take one worker, by measured speed.", seconds);

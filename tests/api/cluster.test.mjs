@@ -152,6 +152,8 @@ describe('two fronts and two workers', { skip }, () => {
       for (const what of ['device="cpu"', 'model="upscaler"', 'model="face_64"'])
         assert.ok([...told].some(([name, value]) => value === 1 && name.startsWith('restored_worker_') && name.includes(`:${process.pid}",${what}}`)), `${process.pid} ${what}`);
     assert.equal(told.get('restored_waiting_jobs{model="no_such_model"}'), 1);
+    assert.ok(told.get('restored_waiting_seconds{model="no_such_model"}') > 0);
+    assert.equal(told.get('restored_waiting_seconds{model="no_such_model"}'), told.get('restored_queue_seconds'), 'nothing else waits');
     assert.ok(![...told.keys()].some((name) => name.startsWith('restored_worker_model{') && name.includes('no_such_model')));
     await fetch(`${fronts[1].url}/v1/jobs/${here.json.id}`, { method: 'DELETE' });
     await ended(fronts[0], here.json.id, 'cancelled');
