@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test, before, after } from 'node:test';
 import { fixture, get, logged, metrics, plain, png, post, raw, sleep, start, until } from './client.mjs';
+import { database, skip } from './postgres.mjs';
 import { faulty } from './server.mjs';
 
 const small = fixture('none.png'), big = png(3000, 2000);
@@ -37,6 +38,9 @@ function unzip(bytes) {
   return entries;
 }
 
+// Where a server keeps its jobs: here and there all of it is the same to a client.
+const stores = [['SQLite', false, () => []], ['PostgreSQL', skip, (context) => ['--store', database(context)]]];
+
 // A state folder that outlives servers.
 function folder(context) {
   const path = fs.mkdtempSync(join(tmpdir(), 'restored-jobs-'));
@@ -44,9 +48,9 @@ function folder(context) {
   return path;
 }
 
-describe('one server', () => {
+for (const [name, missing, store] of stores) describe(`one server with ${name}`, { skip: missing }, () => {
   let server;
-  before(async () => { server = await start(slowly); });
+  before(async () => { server = await start({ ...slowly, args: store() }); });
   after(() => server.stop());
 
   test('202 with Location; its result is that of the same request without async', async () => {
@@ -277,8 +281,8 @@ test('a job waits until it begins on a device, for whoever looks', { timeout: 60
   await server.stop();
 });
 
-test('a restart: what waited and what ran goes on, in order; results stay', { timeout: 600000 }, async (context) => {
-  const state = folder(context), args = ['--state_dir', state, '--drain_seconds', '0'];
+for (const [name, missing, store] of stores) test(`${name}: a restart: what waited and what ran goes on, in order; results stay`, { timeout: 600000, skip: missing }, async (context) => {
+  const state = folder(context), args = [...store(context), '--state_dir', state, '--drain_seconds', '0'];
   let server = await start({ context, ...slowly, args });
   const before = (await submit(server, small)).json.id;
   await ended(server, before);
@@ -401,8 +405,8 @@ test('two servers on one state_dir: the second refuses', async (context) => {
   await server.stop();
 });
 
-test('more waiting jobs than async_queue are 429', { timeout: 600000 }, async (context) => {
-  const server = await start({ context, ...slowly, args: ['--async_queue', '2', '--drain_seconds', '0'] });
+for (const [name, missing, store] of stores) test(`${name}: more waiting jobs than async_queue are 429`, { timeout: 600000, skip: missing }, async (context) => {
+  const server = await start({ context, ...slowly, args: [...store(context), '--async_queue', '2', '--drain_seconds', '0'] });
   let refused;
   for (let i = 0; i < 30 && !refused; i++) {
     const answer = await submit(server, big, slow);
