@@ -118,8 +118,8 @@ static enum error_code choice_by_name(const struct model_store *store, enum mode
                          choice_roles[role].what);
     if (!file) {
         const bool others = !section && choice_names(store, role, names, sizeof names);
-        snprintf(what, sizeof what, "%s: %.255s is not installed%s%s", label, wanted, others ? "; there are " : "",
-                 others ? names : "");
+        const char *there = !others ? "" : strchr(names, ',') ? "; there are " : "; there is ";
+        snprintf(what, sizeof what, "%s: %.255s is not installed%s%s", label, wanted, there, others ? names : "");
         return choice_not_there(store, not_there, what, name, section, err);
     }
     if (!file->entry.recognised)

@@ -209,6 +209,7 @@ static void test_choice(void **state)
     (void)state;
     put("detector", "mine.safetensors");
     put("detector_resnet50", "yours.safetensors");
+    put("srvgg_x2", "own.safetensors");
     struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_resolve(store, ROLE_DETECTOR, NULL, &entry, &err), ERROR_NOT_FOUND);
     assert_string_equal(err.text,
@@ -223,6 +224,9 @@ static void test_choice(void **state)
     error_clear(&err);
     assert_int_equal(model_store_resolve(store, ROLE_FACE, "nope", &entry, &err), ERROR_INVALID);
     assert_non_null(strstr(err.text, "version: nope is not installed; nope.pth"));
+    error_clear(&err);
+    assert_int_equal(model_store_resolve(store, ROLE_UPSCALER, "nope", &entry, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "bg_upsampler: nope is not installed; there is own; nope.pth"));
     model_store_destroy(&store);
 }
 
