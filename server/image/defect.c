@@ -55,6 +55,7 @@ struct defect_run {
 struct defect_runs {
     struct defect_run *list;
     size_t count, room;
+    uint8_t highest; /* level */
 };
 
 static uint32_t defect_root(struct defect_runs *runs, uint32_t at)
@@ -111,18 +112,19 @@ static uint8_t defect_least(const struct defect_rule *rule)
 }
 
 /* One row's runs; those of the row above begin at `above`. */
-static bool defect_row(const struct defect_map *map, const struct defect_rule *rule, int y, struct defect_runs *runs,
-                       size_t above)
+static bool defect_row(const struct defect_map *map, const struct defect_rule *rule, const uint8_t *mask, int y,
+                       struct defect_runs *runs, size_t above)
 {
     const size_t first = runs->count;
     const uint8_t *level = map->level + (size_t)y * (size_t)map->width,
                   *kind = map->kind + (size_t)y * (size_t)map->width;
+    const uint8_t *own = rule->more ? mask + (size_t)y * (size_t)map->width : NULL;
     const uint8_t least = defect_least(rule);
     struct defect_run *run = NULL;
     for (int x = 0; x < map->width; x++) {
         if (!run && (x = defect_next(level, x, map->width, least)) == map->width)
             break;
-        if (level[x] < rule->kinds[kind[x]].low) {
+        if (level[x] < rule->kinds[kind[x]].low || (own && own[x])) {
             run = NULL;
             continue;
         }
@@ -131,6 +133,7 @@ static bool defect_row(const struct defect_map *map, const struct defect_rule *r
         run->end = x + 1;
         run->sure += level[x] >= rule->kinds[kind[x]].high;
         run->kinds[kind[x]]++;
+        runs->highest = level[x] > runs->highest ? level[x] : runs->highest;
     }
     for (size_t i = first; i < runs->count; i++) {
         while (above < first && runs->list[above].end < runs->list[i].begin)
@@ -194,16 +197,19 @@ enum error_code defect_find(const struct defect_map *map, const struct defect_ru
     struct defect_runs runs = {0};
     size_t *rows = mem_alloc((size_t)map->height + 1, sizeof *rows);
     bool room = rows != NULL;
-    memset(mask, 0, (size_t)map->width * (size_t)map->height);
-    *counts = (struct defect_counts){0};
+    if (!rule->more) {
+        memset(mask, 0, (size_t)map->width * (size_t)map->height);
+        *counts = (struct defect_counts){0};
+    }
     for (int y = 0; y < map->height && room; y++) {
         rows[y] = runs.count;
-        room = defect_row(map, rule, y, &runs, y ? rows[y - 1] : 0);
+        room = defect_row(map, rule, mask, y, &runs, y ? rows[y - 1] : 0);
     }
     if (room) {
         rows[map->height] = runs.count;
         defect_sum(&runs);
         defect_paint(&runs, rows, map, rule, mask, counts);
+        counts->highest = runs.highest > counts->highest ? runs.highest : counts->highest;
     }
     free(rows);
     free(runs.list);

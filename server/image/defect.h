@@ -43,14 +43,17 @@ struct defect_rule {
     float large; /* share of the picture from which a defect is large */
     float huge;  /* the same; 0: none is. A line across a small picture, of five times its shorter side, is not huge */
     int least;   /* px: what is smaller is none */
+    bool more;   /* adds to a mask: what that has already is part of no other defect */
 };
 
 struct defect_counts {
     uint64_t pixels[DEFECT_KINDS];
     int defects[DEFECT_KINDS];
+    uint8_t highest; /* level of what is part of a defect that counts or of one that does not */
 };
 
-/* Sets the mask, a byte a pixel: 0, or 1 + the kind that most of the defect's pixels have. */
+/* Sets the mask, a byte a pixel: 0, or 1 + the kind that most of the defect's pixels have; or adds to it, and to the
+ * counts. */
 enum error_code defect_find(const struct defect_map *map, const struct defect_rule *rule, uint8_t *mask,
                             struct defect_counts *counts, struct error *err) MUST_CHECK;
 

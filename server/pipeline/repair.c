@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/image/text_page.h"
 
 /* Scans larger than this show the same damage wider, and blur its edge over more pixels. */
 #define REPAIR_LARGE 2000
@@ -46,12 +47,25 @@ static const struct defect_rule repair_worn = {
     .large = 0.001f,
     .huge = 0.01f,
     .least = 6};
-/* repair=true: somebody says that there is damage, and no print that is damaged all over was seen. */
+/* repair=true: somebody says that there is damage, but none is sure. Where some is, repair_many adds to it: what is
+ * less likely is then more often the picture's own. */
 static const struct defect_rule repair_all = {
     .kinds = {{110, 150, 0.2f, 0.2f}, {120, 150, 0.2f, 0.2f}, {130, 150, 0.5f, 0.5f}, {110, 155, 0.5f, 0.5f}},
     .sure = 0.2f,
     .large = 0.002f,
     .least = 6};
+/* What is sure counts although it lies in something larger of which too little is: a scratch in a net of others, specks
+ * in a cloud. What is huge even so does not: of nothing are twice as many pixels sure. */
+#define REPAIR_NEVER 2
+static const struct defect_rule repair_core = {.kinds = {{150, 165, 0.5f, REPAIR_NEVER},
+                                                         {190, 200, 0.3f, REPAIR_NEVER},
+                                                         {160, 170, 0.5f, REPAIR_NEVER},
+                                                         {150, 180, 0.4f, REPAIR_NEVER}},
+                                               .sure = 0.5f,
+                                               .large = 0.001f,
+                                               .huge = 0.01f,
+                                               .least = 80,
+                                               .more = true};
 /* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
 static const struct defect_rule repair_likely = {
     .kinds = {{122, 122, 0, 0}, {122, 122, 0, 0}, {122, 122, 0, 0}, {122, 122, 0, 0}}, .large = 1, .least = 1};
@@ -87,18 +101,60 @@ bool repair_wanted(const struct step *step)
     return step->model[ROLE_DAMAGE] || r->mask;
 }
 
-/* The rule for a picture in which that much is sure; NULL: what is found is all. */
-static const struct defect_rule *repair_less_sure(const struct defect_counts *counts, enum option_repair repair)
+/* The stage's rule for a picture in which that much is sure; NULL: it is a sign of no more. */
+static const struct defect_rule *repair_less_sure(const struct defect_counts *counts)
 {
     const int dust = counts->defects[REPAIR_DUST], thin = counts->defects[REPAIR_THIN];
-    const struct defect_rule *rule = NULL;
     int others = -dust;
     for (int k = 0; k < DEFECT_KINDS; k++)
         others += counts->defects[k];
-    for (size_t i = 0; i < sizeof repair_stages / sizeof repair_stages[0] && !rule; i++)
+    for (size_t i = 0; i < sizeof repair_stages / sizeof repair_stages[0]; i++)
         if (dust >= repair_stages[i].dust && others >= repair_stages[i].others && thin >= repair_stages[i].thin)
-            rule = repair_stages[i].rule;
-    return repair == REPAIR_AUTO || rule == &repair_worn ? rule : &repair_all;
+            return repair_stages[i].rule;
+    return NULL;
+}
+
+static bool repair_any(const struct defect_counts *counts)
+{
+    bool any = false;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        any = any || counts->defects[k];
+    return any;
+}
+
+/* What shines through a page of text looks like lines, and dots like dust: a few are no sign of damage there. */
+static bool repair_page(const struct image *picture, const uint8_t *level, const struct defect_rule *stage)
+{
+    return stage != &repair_worn && stage != &repair_many && text_page(picture, level, REPAIR_SPREAD_FROM);
+}
+
+/* Defects by the rules for a detector that knows kinds. `more` is used up. */
+static enum error_code repair_judge(const struct restoration *r, const struct defect_map *map, uint8_t *mask,
+                                    uint8_t *more, struct defect_counts *counts, struct error *err)
+{
+    const size_t pixels = (size_t)map->width * (size_t)map->height;
+    const bool all = r->options.repair == REPAIR_TRUE;
+    enum error_code code = defect_find(map, &repair_sure, mask, counts, err);
+    const struct defect_rule *stage = repair_less_sure(counts);
+    struct defect_rule asked = repair_any(counts) ? repair_many : repair_all;
+    asked.more = true;
+    if (code == OK && stage)
+        code = defect_find(map, stage, mask, counts, err);
+    if (code == OK && all && stage != &repair_worn)
+        code = defect_find(map, &asked, mask, counts, err);
+    if (code == OK && stage == &repair_worn) {
+        code = defect_follow(mask, 1 + REPAIR_THIN, map->level, REPAIR_WORN_FROM, REPAIR_WORN, map->width, map->height,
+                             more, err);
+        if (code == OK)
+            memcpy(mask, more, pixels);
+    }
+    if (code == OK && counts->highest >= repair_core.kinds[REPAIR_THIN].low) /* the least that it asks for */
+        code = defect_find(map, &repair_core, mask, counts, err);
+    if (code == OK && !all && repair_any(counts) && repair_page(r->picture, map->level, stage)) {
+        memset(mask, 0, pixels);
+        *counts = (struct defect_counts){0};
+    }
+    return code;
 }
 
 /* Kinds that are not to be repaired are as if they had not been found. */
@@ -118,33 +174,27 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
     const size_t pixels = (size_t)width * (size_t)height;
-    const struct defect_rule *rule = step->model[ROLE_DAMAGE]->info.classes == 1 ? &repair_likely : &repair_sure;
+    const bool kinds = step->model[ROLE_DAMAGE]->info.classes > 1;
     uint8_t *level = mem_alloc(pixels, 1), *kind = mem_alloc(pixels, 1);
     struct defect_counts counts = {0};
     enum error_code code = level && kind ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
         code = repair_find(step, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
-    if (code == OK)
-        code = defect_find(&map, rule, mask, &counts, err);
-    const struct defect_rule *again = rule == &repair_sure ? repair_less_sure(&counts, r->options.repair) : NULL;
-    if (code == OK && again)
-        code = defect_find(&map, again, mask, &counts, err);
-    if (code == OK && again == &repair_worn) {
-        code = defect_follow(mask, 1 + REPAIR_THIN, level, REPAIR_WORN_FROM, REPAIR_WORN, width, height, unknown, err);
-        if (code == OK)
-            memcpy(mask, unknown, pixels);
-    }
+    if (code == OK && kinds)
+        code = repair_judge(r, &map, mask, unknown, &counts, err);
+    else if (code == OK)
+        code = defect_find(&map, &repair_likely, mask, &counts, err);
     if (code == OK)
         repair_leave(r, mask, &counts);
-    for (int i = 0; i < REPAIR_SPREAD && code == OK && rule != &repair_likely; i++)
+    for (int i = 0; i < REPAIR_SPREAD && code == OK && kinds; i++)
         code = defect_grow(mask, level, REPAIR_SPREAD_FROM, width, height, err);
     const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
     for (int i = 0; i < grow && code == OK; i++)
         code = defect_grow(mask, NULL, 0, width, height, err);
     if (code == OK)
-        code = defect_follow(mask, 1 + REPAIR_CRACK, level, REPAIR_FOLLOW_FROM,
-                             rule == &repair_likely ? 0 : REPAIR_FOLLOW, width, height, unknown, err);
+        code = defect_follow(mask, 1 + REPAIR_CRACK, level, REPAIR_FOLLOW_FROM, kinds ? REPAIR_FOLLOW : 0, width,
+                             height, unknown, err);
     free(level);
     free(kind);
     r->damage.looked = code == OK;

@@ -52,6 +52,7 @@ static void test_levels(void **state)
 struct flood {
     const struct defect_map *map;
     const struct defect_rule *rule;
+    const uint8_t *had; /* a mask that is added to; NULL: none */
     uint8_t seen[SIDE * SIDE];
     int list[SIDE * SIDE], count;
 };
@@ -60,7 +61,7 @@ static void flood(struct flood *f, int x, int y)
 {
     const int at = y * f->map->width + x;
     if (x < 0 || y < 0 || x >= f->map->width || y >= f->map->height || f->seen[at] ||
-        f->map->level[at] < f->rule->kinds[f->map->kind[at]].low)
+        f->map->level[at] < f->rule->kinds[f->map->kind[at]].low || (f->had && f->had[at]))
         return;
     f->seen[at] = 1;
     f->list[f->count++] = at;
@@ -76,6 +77,8 @@ static void judge(const struct flood *f, uint8_t *mask, struct defect_counts *co
     for (int i = 0; i < f->count; i++) {
         const int kind = f->map->kind[f->list[i]];
         sure += f->map->level[f->list[i]] >= f->rule->kinds[kind].high;
+        if (f->map->level[f->list[i]] > counts->highest)
+            counts->highest = f->map->level[f->list[i]];
         kinds[kind]++;
     }
     for (int k = 1; k < DEFECT_KINDS; k++)
@@ -106,19 +109,31 @@ static void test_floods(void **state)
         {.kinds = {{150, 200, 0.5f, 0.5f}, {150, 200, 0.5f, 0.5f}, {150, 200, 0.5f, 0.5f}, {150, 200, 0.5f, 0.5f}},
          .sure = 0.5f,
          .large = 0.1f,
-         .least = 1}};
+         .least = 1},
+        {.kinds = {{130, 180, 0.5f, 2}, {130, 180, 0.5f, 2}, {130, 180, 0.5f, 2}, {130, 180, 0.5f, 2}},
+         .sure = 0.3f,
+         .large = 0.1f,
+         .huge = 0.2f,
+         .least = 3,
+         .more = true}};
     int found = 0;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 300; round++) {
         uint8_t level[SIDE * SIDE], kind[SIDE * SIDE], mask[SIDE * SIDE], expected[SIDE * SIDE] = {0};
         const struct defect_map map = {1 + (int)chance(SIDE), 1 + (int)chance(SIDE), level, kind};
-        const struct defect_rule *rule = &rules[round % 2];
-        struct defect_counts counts, all = {0};
+        uint8_t had[SIDE * SIDE];
+        const struct defect_rule *rule = &rules[round % 3];
+        struct defect_counts counts = {.pixels = {1, 2, 3, 4}, .defects = {5, 6, 7, 8}}, all = {0};
         struct error err = ERROR_INIT;
-        struct flood f = {.map = &map, .rule = rule};
+        struct flood f = {.map = &map, .rule = rule, .had = rule->more ? had : NULL};
         const uint32_t rare = 1 + chance(30); /* from nearly all to a few */
         for (int i = 0; i < map.width * map.height; i++) {
             level[i] = (uint8_t)(chance(rare) ? chance(109) : 100 + chance(156));
             kind[i] = (uint8_t)chance(DEFECT_KINDS);
+            mask[i] = had[i] = (uint8_t)(chance(8) ? 0 : 1 + chance(DEFECT_KINDS));
+        }
+        if (rule->more) {
+            memcpy(expected, had, sizeof had);
+            all = counts;
         }
         for (int i = 0; i < map.width * map.height; i++) {
             f.count = 0;

@@ -220,6 +220,74 @@ static void test_net(void **state)
     image_destroy(&image);
 }
 
+static void box(struct image *image, int left, int top, int width, int height, const uint8_t rgb[3])
+{
+    for (int y = top; y < top + height; y++)
+        for (int x = left; x < left + width; x++)
+            memcpy((uint8_t *)image->pixels + 3 * (size_t)(y * image->width + x), rgb, 3);
+}
+
+/* A scratch that is sure beside much that is not: it alone is repaired. */
+static void test_core(void **state)
+{
+    (void)state;
+    struct image *image = picture_waves(200, 180, 3, 8);
+    upright(image, 60, 255);
+    box(image, 63, 40, 30, 90, (uint8_t[3]){0, 128, 0});
+    struct restoration *r = run(image, NULL, OPTIONS(FINDER));
+    assert_int_equal(r->damage.defects[0], 1);
+    assert_true(r->damage.share > 0.01 && r->damage.share * 200 * 180 < 8 * 140); /* and what is next to it */
+    restoration_destroy(&r);
+    image_destroy(&image);
+}
+
+/* repair=true fills a line of which a quarter is likely, but not beside one that is sure: more is asked for there. */
+static void test_true(void **state)
+{
+    (void)state;
+    for (int sure = 0; sure < 2; sure++) {
+        struct image *image = picture_waves(200, 180, 3, 8);
+        if (sure)
+            upright(image, 30, 255);
+        upright(image, 120, 122);
+        box(image, 120, 20, 3, 32, (uint8_t[3]){0, 140, 0});
+        struct restoration *r = run(image, NULL, OPTIONS(FINDER, "repair", "true"));
+        assert_int_equal(r->damage.defects[0], 1);
+        assert_true(r->damage.share * 200 * 180 < 5 * 132 + 99); /* one of the two */
+        restoration_destroy(&r);
+        image_destroy(&image);
+    }
+}
+
+/* On a page of text lines are no sign of damage, not two either, but they are on paper, and where there is more than a
+ * page. */
+static void test_page(void **state)
+{
+    (void)state;
+    static const struct {
+        int page; /* px of the picture's width */
+        bool text;
+        int lines;
+        const char *repair;
+        int found;
+    } cases[] = {{200, true, 1, "auto", 0}, {200, true, 1, "true", 1},  {200, true, 2, "auto", 0},
+                 {96, true, 1, "auto", 1},  {200, false, 1, "auto", 1}, {200, false, 2, "auto", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct image *image = picture_waves(200, 180, 3, 8);
+        box(image, 0, 0, cases[i].page, 180, (uint8_t[3]){222, 218, 210});
+        for (int y = 4; y < 170 && cases[i].text; y += 14)
+            for (int x = 2; x + 2 <= cases[i].page; x += 5)
+                box(image, x, y, 2, 4 + x % 3, (uint8_t[3]){40, 40, 50});
+        for (int k = 0; k < cases[i].lines; k++)
+            upright(image, 100 + 40 * k, 255);
+        struct restoration *r = run(image, NULL, OPTIONS(FINDER, "repair", cases[i].repair));
+        assert_int_equal(r->damage.defects[0], cases[i].found);
+        assert_true((r->damage.share > 0) == (cases[i].found > 0));
+        restoration_destroy(&r);
+        image_destroy(&image);
+    }
+}
+
 /* A detector that looks at the picture reduced to 256 px finds what is bright, and everything likely counts. */
 static void test_reduced(void **state)
 {
@@ -383,7 +451,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),    cmocka_unit_test(test_step),    cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_net),     cmocka_unit_test(test_mask),    cmocka_unit_test(test_again),
+        cmocka_unit_test(test_net),     cmocka_unit_test(test_core),    cmocka_unit_test(test_true),
+        cmocka_unit_test(test_page),    cmocka_unit_test(test_mask),    cmocka_unit_test(test_again),
         cmocka_unit_test(test_reduced), cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);

@@ -1,0 +1,96 @@
+#include "server/image/text_page.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "runtime/base/thread.h"
+
+/* A block is paper if nearly half of it has one level, and text if a good part of it is much darker than that, or much
+ * lighter, but not both, in strokes. A page has text, and little else than paper; in a photo there is more. The numbers
+ * were chosen on 737 pictures (models/training/README.md): of those that show something else, damaged or not, one in 30
+ * is taken for a page, most of them maps and diagrams. */
+#define TEXT_BLOCK 32
+#define TEXT_PIXELS (TEXT_BLOCK * TEXT_BLOCK)
+#define TEXT_LONGEST 1100 /* px of the longer side: of larger pictures only some pixels are looked at */
+#define TEXT_PAPER 10     /* levels from the median: at most that for paper, more than the next for ink */
+#define TEXT_INK 28
+#define TEXT_SHARE 0.15 /* of the blocks of a page are text, at least, */
+#define TEXT_OTHER 0.12 /* and no more than this are not even paper */
+
+struct text {
+    const struct image *picture;
+    const uint8_t *level;
+    uint8_t likely;
+    int step, across, down; /* px from one that is looked at to the next; blocks */
+    atomic_int found, other;
+};
+
+/* The block's luminance, and how often each has it. Returns how many pixels are no text but damage. */
+static int text_read(const struct text *t, int column, int row, uint8_t *light, int counts[256])
+{
+    int damaged = 0;
+    for (int i = 0; i < TEXT_PIXELS; i++) {
+        const size_t x = (size_t)((column * TEXT_BLOCK + i % TEXT_BLOCK) * t->step),
+                     y = (size_t)((row * TEXT_BLOCK + i / TEXT_BLOCK) * t->step),
+                     at = y * (size_t)t->picture->width + x;
+        const uint8_t *rgb = (const uint8_t *)t->picture->pixels + 3 * at;
+        light[i] = (uint8_t)((77 * rgb[0] + 150 * rgb[1] + 29 * rgb[2]) >> 8);
+        counts[light[i]]++;
+        damaged += t->level[at] >= t->likely;
+    }
+    return damaged;
+}
+
+static int text_sum(const int counts[256], int from, int to)
+{
+    int sum = 0;
+    for (int v = from > 0 ? from : 0; v <= to && v < 256; v++)
+        sum += counts[v];
+    return sum;
+}
+
+enum text_kind { TEXT_PAPER_ALONE, TEXT_STROKES, TEXT_NO_PAPER };
+
+static enum text_kind text_block(const struct text *t, int column, int row)
+{
+    uint8_t light[TEXT_PIXELS];
+    int counts[256] = {0}, paper = 0, runs = 0;
+    const int damaged = text_read(t, column, row, light, counts);
+    for (int below = counts[0]; 2 * below < TEXT_PIXELS; below += counts[paper])
+        paper++; /* the median */
+    if (20 * text_sum(counts, paper - TEXT_PAPER, paper + TEXT_PAPER) < 9 * TEXT_PIXELS)
+        return TEXT_NO_PAPER;
+    const int dark = text_sum(counts, 0, paper - TEXT_INK - 1), pale = text_sum(counts, paper + TEXT_INK + 1, 255);
+    const int ink = dark > pale ? dark : pale, other = dark > pale ? pale : dark;
+    if (50 * damaged > TEXT_PIXELS || 20 * ink < TEXT_PIXELS || 5 * ink > 2 * TEXT_PIXELS || 10 * other > ink)
+        return TEXT_PAPER_ALONE;
+    for (int i = 0; i < TEXT_PIXELS; i++) {
+        const bool here = dark > pale ? light[i] < paper - TEXT_INK : light[i] > paper + TEXT_INK;
+        const bool before =
+            i % TEXT_BLOCK == 0 || (dark > pale ? light[i - 1] < paper - TEXT_INK : light[i - 1] > paper + TEXT_INK);
+        runs += here && !before;
+    }
+    return 4 * runs > ink ? TEXT_STROKES : TEXT_PAPER_ALONE; /* strokes are less than 4 px wide */
+}
+
+static void text_row(void *context, int row)
+{
+    struct text *t = context;
+    int kinds[3] = {0};
+    for (int column = 0; column < t->across; column++)
+        kinds[text_block(t, column, row)]++;
+    atomic_fetch_add(&t->found, kinds[TEXT_STROKES]);
+    atomic_fetch_add(&t->other, kinds[TEXT_NO_PAPER]);
+}
+
+bool text_page(const struct image *picture, const uint8_t *level, uint8_t likely)
+{
+    const int longest = picture->width > picture->height ? picture->width : picture->height;
+    struct text t = {.picture = picture, .level = level, .likely = likely, .step = 1 + longest / TEXT_LONGEST};
+    t.across = picture->width / (TEXT_BLOCK * t.step);
+    t.down = picture->height / (TEXT_BLOCK * t.step);
+    thread_for(t.down, text_row, &t);
+    const double blocks = (double)t.across * t.down;
+    return atomic_load(&t.found) > TEXT_SHARE * blocks && atomic_load(&t.other) < TEXT_OTHER * blocks;
+}
