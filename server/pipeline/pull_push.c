@@ -1,5 +1,8 @@
 #include "server/pipeline/pull_push.h"
 
+#include <stdint.h>
+#include <string.h>
+
 #define PULL_LEVELS 32 /* halvings of any side */
 
 /* A smaller picture: three planes of colour and one of weights. */
@@ -76,6 +79,20 @@ static void pull_down(const struct pull_level *from, const struct pull_level *to
     }
 }
 
+/* From x on, the first of a row's pixels that may have no full weight, to within four. */
+static int pull_clear(const float *weight, int x, int width)
+{
+    const float one[2] = {1, 1};
+    uint64_t full, two[2];
+    memcpy(&full, one, sizeof full);
+    for (; x + 4 <= width; x += 4) {
+        memcpy(two, weight + x, sizeof two);
+        if (two[0] != full || two[1] != full)
+            break;
+    }
+    return x;
+}
+
 /* Enlarges twofold, bilinearly, with the edge repeated, into what has no full weight. */
 static void pull_up(const struct pull_level *from, const struct pull_level *to)
 {
@@ -83,9 +100,12 @@ static void pull_up(const struct pull_level *from, const struct pull_level *to)
     for (int y = 0; y < to->h; y++) {
         int other = y / 2 + (y % 2 ? 1 : -1);
         other = other < 0 ? 0 : other >= from->h ? from->h - 1 : other;
+        const float *weights = to->weight + (size_t)y * (size_t)to->w;
         for (int x = 0; x < to->w; x++) {
+            if (x % 4 == 0 && (x = pull_clear(weights, x, to->w)) == to->w)
+                break;
             const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
-            const float weight = to->weight[at];
+            const float weight = weights[x];
             if (weight >= 1)
                 continue;
             int beside = x / 2 + (x % 2 ? 1 : -1);

@@ -49,10 +49,10 @@ void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *
 void fill_measure(struct fill_window *w);
 /* Reads the window's pixels, with its holes 0. */
 void fill_read(struct fill_window *w);
-/* Fills it smoothly; coarse: for an empty window, else NULL. blank: the network is given nothing in the holes. */
+/* Fills it smoothly, and sets `near` and `deep`; coarse: for an empty window, else NULL. blank: the network is given
+ * nothing in the holes. */
 void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank);
-/* The holes from the 8-bit scale to the network's, in place, and `near`; then back, from the network's result, clamped.
- */
+/* The holes from the 8-bit scale to the network's, in place; then back, from the network's result, clamped. */
 void fill_scale(struct fill_window *w);
 void fill_take(struct fill_window *w);
 /* Adds the grain that the fill lacks, in a deep window: in thin holes nobody misses it, and it is an error. The mask is

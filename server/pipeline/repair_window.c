@@ -62,17 +62,11 @@ static void window_split(const float *restrict row, const uint8_t *restrict mask
     }
 }
 
-/* Notes a row's holes. */
-static void window_note(struct fill_window *w, int y)
+static void window_note(struct fill_window *w, int y, int x)
 {
-    const int side = w->cut->side;
-    const float *holes = w->mask + y * side;
-    for (int x = 0; x < side; x++)
-        if (holes[x] > 0) {
-            w->holes[w->hole_count++] = (uint32_t)(y * side + x);
-            w->lefts[y] = x < w->lefts[y] ? x : w->lefts[y];
-            w->rights[y] = x;
-        }
+    w->holes[w->hole_count++] = (uint32_t)(y * w->cut->side + x);
+    w->lefts[y] = x < w->lefts[y] ? x : w->lefts[y];
+    w->rights[y] = x;
 }
 
 /* Beyond a picture that is smaller there is nothing but hole. */
@@ -91,14 +85,16 @@ void fill_read(struct fill_window *w)
         if (inside) {
             repair_row(w->picture, w->y + y, w->x, inside, w->scratch);
             window_split(w->scratch, mask, inside, plane, rgb, holes);
+            for (size_t x = 0; (x = defect_clear(mask, x, (size_t)inside)) < (size_t)inside; x++)
+                if (mask[x])
+                    window_note(w, y, (int)x);
         }
         for (int x = inside; x < side; x++) {
             holes[x] = 1;
             for (size_t c = 0; c < 3; c++)
                 rgb[c * plane + (size_t)x] = 0;
+            window_note(w, y, x);
         }
-        if (inside < side || defect_clear(mask, 0, (size_t)side) + 8 <= (size_t)side || side % 8)
-            window_note(w, y);
     }
 }
 
@@ -132,28 +128,43 @@ static void window_span(const struct fill_window *w, int y, int reach, int *from
 static void window_columns(const float *restrict mask, int side, int rows, int from, int to, float *restrict column)
 {
     for (int x = from; x <= to; x++)
-        column[x] = 0;
-    for (int y = 0; y < rows; y++)
+        column[x] = mask[x];
+    for (int y = 1; y < rows; y++)
         for (int x = from; x <= to; x++)
             column[x] += mask[y * side + x];
 }
 
-/* Lists what is near holes. The scratch is used up. */
-static void window_list_near(struct fill_window *w)
+/* The sum of each column's count and its neighbours' up to two columns away. */
+static void window_across(const float *restrict column, int from, int to, float *restrict sum)
+{
+    for (int x = from; x <= to; x++)
+        sum[x] = column[x - 2] + column[x - 1] + column[x] + column[x + 1] + column[x + 2];
+}
+
+_Static_assert(REPAIR_FEATHER == 2 && (int)FILL_GRAIN_FROM == 2,
+               "window_across and window_near have five rows and columns");
+
+/* Lists what is near holes, and sets `deep`: there is a hole with nothing but holes up to two px around. Beyond the
+ * window nothing is known. The scratch is used up. */
+static void window_near(struct fill_window *w)
 {
     const int side = w->cut->side;
+    float *column = w->scratch + 2, *sum = column + side + 2;
     w->near_count = 0;
+    w->deep = false;
     for (int y = 0, from, to; y < side; y++) {
-        const int first = y > REPAIR_FEATHER ? y - REPAIR_FEATHER : 0,
-                  last = y + REPAIR_FEATHER < side ? y + REPAIR_FEATHER : side - 1;
-        window_span(w, y, REPAIR_FEATHER, &from, &to);
-        window_columns(w->mask + first * side, side, last - first + 1, from, to, w->scratch);
+        const int first = y > 2 ? y - 2 : 0, last = y + 2 < side ? y + 2 : side - 1, rows = last - first + 1;
+        window_span(w, y, 2, &from, &to);
+        if (from > to)
+            continue;
+        window_columns(w->mask + first * side, side, rows, from, to, column);
+        column[from - 2] = column[from - 1] = column[to + 1] = column[to + 2] = 0;
+        window_across(column, from, to, sum);
         for (int x = from; x <= to; x++) {
-            float holes = 0;
-            for (int i = -REPAIR_FEATHER; i <= REPAIR_FEATHER; i++)
-                holes += x + i >= from && x + i <= to ? w->scratch[x + i] : 0;
-            if (holes > 0)
+            const int before = x < 2 ? x : 2, after = side - 1 - x < 2 ? side - 1 - x : 2;
+            if (sum[x] > 0)
                 w->near[w->near_count++] = (uint32_t)(y * side + x);
+            w->deep = w->deep || sum[x] >= (float)(rows * (before + 1 + after));
         }
     }
 }
@@ -165,7 +176,6 @@ void fill_scale(struct fill_window *w)
             float *v = w->rgb + c * w->cut->pixels + w->holes[i];
             *v = *v / 127.5f - 1;
         }
-    window_list_near(w);
 }
 
 void fill_take(struct fill_window *w)
@@ -229,6 +239,8 @@ static void window_leave_known(const float *restrict mask, int from, int to, int
         step[x] = mask[x] > 0 ? step[x] : WINDOW_NO_STEP;
 }
 
+#define WINDOW_ROWS 4 /* of the known pixels the median is that of every fourth row: there are enough of them */
+
 /* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
  * by luminance. The scratch is used up. */
 static float window_grain(const struct fill_window *w, bool of_holes)
@@ -241,10 +253,12 @@ static float window_grain(const struct fill_window *w, bool of_holes)
     for (int y = 0, from = 0, to = side - 1; y < side; y++) {
         if (of_holes)
             window_span(w, y, 1, &from, &to);
+        else if (y % WINDOW_ROWS == 3) /* next to none of those rows */
+            continue;
         const int at = y * side + from;
         window_light(red + at, green + at, blue + at, light + at, to - from + 1);
     }
-    for (int y = 1, from = 1, to = side - 2; y < side - 1; y++) {
+    for (int y = 1, from = 1, to = side - 2; y < side - 1; y += of_holes ? 1 : WINDOW_ROWS) {
         const float *mask = w->mask + y * side;
         if (of_holes)
             window_span(w, y, 0, &from, &to);
@@ -278,24 +292,20 @@ static void window_distance(const struct fill_window *w, int at, int sign)
     for (int k = 0; k < 4; k++) {
         const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
         if (u >= 0 && v >= 0 && u < side && v < side)
-            least = fminf(least, w->mask[v * side + u] + 1);
+            least = w->mask[v * side + u] + 1 < least ? w->mask[v * side + u] + 1 : least;
     }
     w->mask[at] = least;
 }
 
-/* Sets all holes in the mask to how far they are from what is known. Returns the farthest. */
-static float window_distances(const struct fill_window *w)
+/* Sets all holes in the mask to how far they are from what is known. */
+static void window_distances(const struct fill_window *w)
 {
-    float most = 0;
     for (int i = 0; i < w->hole_count; i++)
         w->mask[w->holes[i]] = (float)w->cut->side;
     for (int i = 0; i < w->hole_count; i++)
         window_distance(w, (int)w->holes[i], 1);
-    for (int i = w->hole_count - 1; i >= 0; i--) {
+    for (int i = w->hole_count - 1; i >= 0; i--)
         window_distance(w, (int)w->holes[i], -1);
-        most = fmaxf(most, w->mask[w->holes[i]]);
-    }
-    return most;
 }
 
 void fill_roughen(struct fill_window *w)
@@ -417,9 +427,7 @@ static void window_from_coarse(const struct fill_window *w, const struct fill_co
 
 void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank)
 {
-    w->deep = window_distances(w) > FILL_GRAIN_FROM;
-    for (int i = 0; i < w->hole_count; i++)
-        w->mask[w->holes[i]] = 1;
+    window_near(w);
     w->grain = w->deep ? window_grain(w, false) : 0;
     if (coarse)
         window_from_coarse(w, coarse);
