@@ -54,7 +54,7 @@ static uint64_t chain_plane(const struct vk_dispatch *dispatch, int slot)
                                            : slot == BIND_RESIDUAL2 ? &push->residual2
                                                                     : NULL;
     const uint64_t pixels = (uint64_t)push->out_h * push->out_w;
-    if ((slot == BIND_Y && dispatch->shuffled) || (slot == BIND_RESIDUAL2 && dispatch->spread))
+    if (slot == BIND_Y && dispatch->shuffled)
         return 0;
     const uint64_t quad = dispatch->key.fp16 ? 8 : 16; /* bytes */
     return operand ? pixels * quad << (operand->stride >> OPERAND_STRIDE_BITS) : 0;

@@ -124,7 +124,7 @@ static bool direct_is_lean(const struct op_conv2d *args, const struct vk_operand
     const bool last = !residual1->n || flags & FLAG_ACTIVATION_LAST;
     return y->layout.group_log == 2 && (!residual1->n || residual1->layout.group_log == 2) &&
            vk_matrix_unit(y->layout.blocks) > SIZE && y->layout.blocks % 8 == 0 &&
-           !(flags & (FLAG_SCALED | FLAG_OUT_SCALE | FLAG_NOISE | FLAG_RESIDUAL2)) &&
+           !(flags & (FLAG_SCALED | FLAG_OUT_SCALE | FLAG_NOISE | FLAG_RESIDUAL2 | FLAG_SHIFT)) &&
            (args->activation == ACTIVATION_NONE || (args->activation == ACTIVATION_RELU && last));
 }
 

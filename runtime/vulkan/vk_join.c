@@ -124,29 +124,50 @@ static int join_transform_of(const struct vk_build *build, int conv)
     return -1;
 }
 
-/* The convolution whose residual 2 is the result of that node and nothing else, a value a channel made as large as a
- * picture; or -1. It can read the values themselves. */
-static int join_spread_to(const struct vk_build *build, int resize)
+/* Whether the node makes a picture of one value a channel, or adds one to each pixel, in place. */
+static bool join_is_shift(const struct graph *graph, const struct node *node)
+{
+    const bool enlarges = node->kind == OP_RESIZE && join_touching(graph, node->out.tensor) == 2;
+    const bool adds = node->kind == OP_ADD && join_same_view(node->in[OP_X], node->out) &&
+                      node->args.add.x_scale == 1.0f && node->args.add.residual1_scale == 1.0f &&
+                      node->args.add.activation == ACTIVATION_NONE;
+    const struct tensor *y = graph_tensor_of(graph, node->out);
+    if ((!enlarges && !adds) || y->role != TENSOR_TEMP || (y->h == 1 && y->w == 1))
+        return false;
+    const struct tensor *x = graph_tensor_of(graph, node->in[enlarges ? OP_X : OP_RESIDUAL1]);
+    return x->h == 1 && x->w == 1;
+}
+
+/* The convolution that adds that node's result as residual 2, where nobody else sees it, or -1. It can add the values
+ * themselves, and so has them in place of a map of noise. */
+static int join_shift_to(const struct vk_build *build, int shift)
 {
     const struct graph *graph = build->graph;
-    const struct node *from = &graph->nodes[resize];
-    if (from->kind != OP_RESIZE || graph_tensor_of(graph, from->out)->role != TENSOR_TEMP ||
-        join_touching(graph, from->out.tensor) != 2)
+    const struct node *from = &graph->nodes[shift];
+    if (from->out.tensor < 0 || !join_is_shift(graph, from) ||
+        !join_there_before(graph, from->in[from->kind == OP_ADD ? OP_RESIDUAL1 : OP_X], shift))
         return -1;
-    const struct tensor *x = graph_tensor_of(graph, from->in[OP_X]);
-    if (x->h != 1 || x->w != 1 || !join_there_before(graph, from->in[OP_X], resize))
-        return -1;
-    for (int n = resize + 1; n < graph->node_count; n++) {
+    int found = -1;
+    for (int n = shift + 1; n < graph->node_count; n++) {
         const struct node *conv = &graph->nodes[n];
-        if (conv->in[OP_RESIDUAL2].tensor == from->out.tensor)
-            return conv->kind == OP_CONV2D && vk_matrix_takes(build, conv) &&
-                           join_same_view(conv->in[OP_RESIDUAL2], from->out) &&
-                           conv->in[OP_X].tensor != from->out.tensor &&
-                           conv->in[OP_RESIDUAL1].tensor != from->out.tensor
-                       ? n
-                       : -1;
+        if (!join_touches(conv, from->out.tensor))
+            continue;
+        if (found >= 0 || conv->kind != OP_CONV2D || !vk_matrix_takes(build, conv) ||
+            !join_same_view(conv->in[OP_RESIDUAL2], from->out) || conv->out.tensor == from->out.tensor ||
+            conv->in[OP_X].tensor == from->out.tensor || conv->in[OP_RESIDUAL1].tensor == from->out.tensor ||
+            conv->in[OP_NOISE_MAP].tensor >= 0)
+            return -1;
+        found = n;
     }
-    return -1;
+    return found;
+}
+
+static void join_shift(struct node *conv, const struct node *shift)
+{
+    const bool adds = shift->kind == OP_ADD;
+    conv->in[OP_NOISE_MAP] = shift->in[adds ? OP_RESIDUAL1 : OP_X];
+    if (!adds)
+        conv->in[OP_RESIDUAL2] = VIEW_NONE;
 }
 
 static void join_leave_nothing(struct node *node)
@@ -162,8 +183,8 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
     *out = NULL;
     for (int i = 0; i + 1 < graph->node_count; i++) {
         const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
-        const int spread = join_spread_to(build, i), with = shuffles ? i + 1 : join_transform_of(build, i);
-        if (with < 0 && spread < 0)
+        const int shifted = join_shift_to(build, i), with = shuffles ? i + 1 : join_transform_of(build, i);
+        if (with < 0 && shifted < 0)
             continue;
         if (!*out) {
             *out = mem_alloc((size_t)graph->node_count, sizeof **out);
@@ -171,9 +192,9 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
                 return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
             memcpy(*out, graph->nodes, (size_t)graph->node_count * sizeof **out);
         }
-        struct node *conv = *out + (spread < 0 ? i : spread), *joined = *out + (spread < 0 ? with : i);
-        if (spread >= 0) {
-            conv->in[OP_RESIDUAL2] = joined->in[OP_X];
+        struct node *conv = *out + (shifted < 0 ? i : shifted), *joined = *out + (shifted < 0 ? with : i);
+        if (shifted >= 0) {
+            join_shift(conv, joined);
         } else if (shuffles) {
             join_shuffle(conv, joined);
         } else {

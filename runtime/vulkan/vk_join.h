@@ -8,7 +8,8 @@
 /* The graph's nodes as the backend computes them, for the caller to free, or NULL when nothing changes. These are
  * joined:
  * - a pixel shuffle right behind a convolution, which then has the shuffle's output and residual;
- * - RESIZE of one value a channel, where a convolution adds it as residual 2: that is then the values themselves;
+ * - RESIZE of one value a channel, or ADD of one to a picture, where a convolution adds the result as residual 2: the
+ *   values are then its map of noise, one pixel large, and are added with the residuals, times residual 2's scale;
  * - SCALE_SHIFT of the second half of a convolution's channels, in place: the convolution then has the scale and the
  *   shift as residuals. The joined node has nothing left to do: it has neither inputs nor an output. */
 enum error_code vk_join(const struct vk_build *build, struct node **out, struct error *err) MUST_CHECK;

@@ -21,11 +21,11 @@ static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)AC
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
-/* Whether residual 2 is one value a channel: see vk_join.h. */
-static bool ops_spreads(const struct vk_frame *frame)
+/* Whether one value a channel is added where a map of noise would be: see vk_join.h. */
+static bool ops_shifts(const struct vk_frame *frame)
 {
-    const struct vk_operand *residual = &frame->in[OP_RESIDUAL2];
-    return residual->n && residual->h == 1 && residual->w == 1 && frame->y.h * frame->y.w > 1;
+    const struct vk_operand *map = &frame->in[OP_NOISE_MAP];
+    return map->n && map->h == 1 && map->w == 1 && frame->y.h * frame->y.w > 1;
 }
 
 static uint32_t ops_conv_flags(const struct vk_frame *frame)
@@ -33,8 +33,9 @@ static uint32_t ops_conv_flags(const struct vk_frame *frame)
     const struct op_conv2d *args = &frame->node->args.conv2d;
     return vk_frame_bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
-           (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
-           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) | (ops_spreads(frame) ? FLAG_SPREAD2 : 0) |
+           (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) |
+           (frame->in[OP_NOISE_MAP].n ? ops_shifts(frame) ? FLAG_SHIFT : FLAG_NOISE : 0) |
+           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
            (vk_join_transforms(frame->build->graph, frame->node) ? FLAG_TRANSFORM : 0) |
            (args->gain != 1.0f || args->scale != 1.0f ? FLAG_SCALED : 0) |
            (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
@@ -92,15 +93,17 @@ static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
     struct params_conv2d *push = &dispatch->push.conv2d;
     const bool matrix = vk_matrix_takes(frame->build, frame->node);
     const bool transforms = vk_join_transforms(frame->build->graph, frame->node);
+    const bool shifts = ops_shifts(frame);
     const int factor = ops_joined_factor(frame);
     enum error_code code = OK;
     if (factor > 1)
         ops_unshuffle_result(frame, factor);
     /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
-    if (frame->in[OP_NOISE_MAP].n && (code = vk_frame_fit_result(frame, err)) != OK)
+    if (frame->in[OP_NOISE_MAP].n && !shifts && (code = vk_frame_fit_result(frame, err)) != OK)
         return code;
     if ((code = vk_frame_fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
         (code = vk_frame_fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
+        (shifts && (code = vk_frame_fit(frame, OP_NOISE_MAP, &frame->y.layout, err)) != OK) ||
         (factor == 1 && !transforms && (code = vk_frame_fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
         (!transforms && (code = vk_frame_fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
         (code = vk_frame_pack_vectors(frame, err)) != OK)
@@ -137,7 +140,6 @@ static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
         push->residual2.base -= push->out_blocks / 2 * push->out_h * push->out_w;
     }
     const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
-    dispatch->spread = ops_spreads(frame);
     if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
         vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
                          ops_conv_flags(frame), dispatch);

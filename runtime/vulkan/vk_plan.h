@@ -71,7 +71,6 @@ struct vk_dispatch {
     bool barrier;            /* before it */
     bool watched;            /* it says when a sum is not finite (CHAIN_WILD) */
     bool shuffled;           /* it writes rows of a larger picture than its push constants say */
-    bool spread;             /* its residual 2 is one value a channel */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
     uint64_t work;           /* multiply-accumulates, or as many as take the same time */
     int node;                /* of the graph */

@@ -50,7 +50,7 @@
 #define FLAG_PLANAR 8192     /* the input's groups are of one quad */
 #define FLAG_LEAN 16384      /* the sum begins with bias and residual 1, and only ReLU may come after it */
 #define FLAG_TRANSFORM 32768 /* residuals 1 and 2 are a scale and a shift of the second half of the channels */
-#define FLAG_SPREAD2 65536   /* residual 2 is one value a channel */
+#define FLAG_SHIFT 65536     /* one value a channel, in place of noise, is added with the residuals */
 #define FLAG_WARM 131072     /* weights are many: ask for them at once */
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */

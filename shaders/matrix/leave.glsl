@@ -29,12 +29,12 @@ vec4 added(uint place, uint i, uint slot)
 
 // What of the finish is the same for all pixels of a quad.
 struct quad_finish {
-    vec4 scale, bias, slope;
+    vec4 scale, bias, slope, shift;
 };
 
 quad_finish quad_finish_of(uint n, uint quad)
 {
-    quad_finish f = quad_finish(vec4(has(FLAG_SCALED) ? p.gain : 1.0), vec4(0.0), vec4(p.slope));
+    quad_finish f = quad_finish(vec4(has(FLAG_SCALED) ? p.gain : 1.0), vec4(0.0), vec4(p.slope), vec4(0.0));
 #if !FP16
     f.scale /= SPLIT_INPUT * SPLIT_WEIGHT;
 #endif
@@ -46,6 +46,8 @@ quad_finish quad_finish_of(uint n, uint quad)
         f.bias = bias[quad];
     if (ACTIVATION == ACTIVATION_PRELU)
         f.slope = slope[quad];
+    if (has(FLAG_SHIFT))
+        f.shift = vec4(noise[quad_index(p.noise, n, quad, 1, 0)]);
     return f;
 }
 
@@ -66,23 +68,20 @@ QUAD finish(quad_finish f, vec4 v, uint n, uint quad, uint at, QUAD first, QUAD 
         v += p.residual1_scale * vec4(first);
     if (has(FLAG_RESIDUAL2))
         v += p.residual2_scale * vec4(second);
+    if (has(FLAG_SHIFT))
+        v += p.residual2_scale * f.shift;
     if (has(FLAG_ACTIVATION_LAST))
         v = activate(ACTIVATION, v, f.slope);
     return TO_QUAD(v);
 }
 
-// Whether the quad has residuals; what stands for them where it has none.
+// Whether the quad has residuals that are still to come; what stands for them where it has none.
 bool has_residual(uint flag, uint quad)
 {
     return has(flag) && (!has(FLAG_TRANSFORM) || quad >= p.out_blocks / 2);
 }
 
 QUAD no_residual1() { return QUAD(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
-
-uint residual2_index(uint n, uint quad, uint at)
-{
-    return has(FLAG_SPREAD2) ? quad_index(p.residual2, n, quad, 1, 0) : quad_index(p.residual2, n, quad, p.out_h * p.out_w, at);
-}
 
 // Where a quad of a pixel goes.
 uint place_of(uint n, uint quad, uint at)
@@ -118,7 +117,7 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
     if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1[quad_index(p.residual1, n, SHUFFLE > 1 ? 0 : quad, size, at)];
     if (has_residual(FLAG_RESIDUAL2, quad))
-        second = residual2[residual2_index(n, quad, at)];
+        second = residual2[quad_index(p.residual2, n, quad, size, at)];
     y[place_of(n, quad, at)] = finish(f, v, n, quad, at, first, second);
 }
 
@@ -137,7 +136,7 @@ void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint a
     } else if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
     if (has_residual(FLAG_RESIDUAL2, quad))
-        second = residual2_units[residual2_index(n, quad, at) / 2];
+        second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
     const f16vec4 a = finish(f[0], low, n, quad, at, halves(first.xy), halves(second.xy));
     const f16vec4 b = finish(f[1], high, n, quad + 1, at, halves(first.zw), halves(second.zw));
     y_units[place_of(n, quad, at) / 2] =

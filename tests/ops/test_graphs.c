@@ -183,8 +183,24 @@ static struct view vector(struct net *net, struct view x, int n, int pixels, int
     return out;
 }
 
+/* FBCNN's block: x, what two convolutions make of it, scaled, and `plus`. */
+static struct view level_block(struct net *net, struct view x, int channels, struct view gamma, struct view plus)
+{
+    const struct tensor t = *graph_tensor_of(net->graph, x);
+    const struct view inner = graph_temp(net->graph, t.n, channels, t.h, t.w);
+    const struct view out = graph_temp(net->graph, t.n, channels, t.h, t.w);
+    conv(net, x, inner, 3);
+    struct node *node = conv(net, inner, out, 3);
+    node->in[OP_OUT_SCALE] = gamma;
+    node->in[OP_RESIDUAL1] = x;
+    node->in[OP_RESIDUAL2] = plus;
+    node->args.conv2d.residual1_scale = 1;
+    node->args.conv2d.residual2_scale = 0.5f;
+    return out;
+}
+
 /* As in Real-CUGAN and FBCNN: channels, scaled before the sum, that a shuffle spreads over a larger picture; a block
- * that adds its input and a value a channel. */
+ * that adds its input and a value a channel, and one that adds a picture, too, to which that was added before. */
 static void level_create(struct net *net, const struct level *form)
 {
     struct error err = ERROR_INIT;
@@ -196,25 +212,26 @@ static void level_create(struct net *net, const struct level *form)
     const struct view factors = vector(net, x, n, h * w, form->deep), gamma = vector(net, x, n, h * w, c),
                       shift = vector(net, x, n, h * w, c);
     const struct view deep = graph_temp(graph, n, form->deep, h, w), flat = graph_temp(graph, n, 4 * c, h, w);
-    const struct view up = graph_temp(graph, n, c, 2 * h, 2 * w), inner = graph_temp(graph, n, c, 2 * h, 2 * w);
-    const struct view all = graph_temp(graph, n, c, 2 * h, 2 * w), out = graph_temp(graph, n, c, 2 * h, 2 * w);
+    const struct view up = graph_temp(graph, n, c, 2 * h, 2 * w), skip = graph_temp(graph, n, c, 2 * h, 2 * w);
+    const struct view all = graph_temp(graph, n, c, 2 * h, 2 * w);
     conv(net, x, deep, 3);
     conv(net, deep, flat, 1)->in[OP_IN_SCALE] = factors;
     struct node *node = graph_node(graph, OP_PIXEL_SHUFFLE, up);
     assert_non_null(node);
     node->in[OP_X] = flat;
     node->args.shuffle.factor = 2;
-    conv(net, up, inner, 3);
+    conv(net, up, skip, 3);
+    node = graph_node(graph, OP_ADD, skip);
+    assert_non_null(node);
+    node->in[OP_X] = skip;
+    node->in[OP_RESIDUAL1] = shift;
+    node->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
     node = graph_node(graph, OP_RESIZE, all);
     assert_non_null(node);
     node->in[OP_X] = shift;
     node->args.resize.mode = RESIZE_NEAREST;
-    node = conv(net, inner, out, 3);
-    node->in[OP_OUT_SCALE] = gamma;
-    node->in[OP_RESIDUAL1] = up;
-    node->in[OP_RESIDUAL2] = all;
-    node->args.conv2d.residual1_scale = node->args.conv2d.residual2_scale = 1;
-    conv(net, out, graph_tensor(graph, TENSOR_OUTPUT, n, 2 * h, 2 * w, 1, &rgb), 3);
+    const struct view once = level_block(net, up, c, gamma, all), twice = level_block(net, once, c, gamma, skip);
+    conv(net, twice, graph_tensor(graph, TENSOR_OUTPUT, n, 2 * h, 2 * w, 1, &rgb), 3);
     assert_int_equal(graph_finish(graph, &err), OK);
 }
 

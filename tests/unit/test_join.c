@@ -287,37 +287,58 @@ static void test_shuffles(void **state)
 /* --- a value a channel, everywhere ---------------------------------------------------------------------------------
  */
 
-struct spread {
+struct shift {
     const char *what;
     bool joined;
-    int side; /* of what is enlarged; none: 1 */
-    bool first, part, output, read, again, fp32;
+    int side; /* of what is enlarged or added; none: 1 */
+    bool adds, first, part, output, read, again, fp32, noise, apart, active, scaled;
 };
 
-static const struct spread spreads[] = {
-    {"as FBCNN does", .joined = true},
+static const struct shift shifts[] = {
+    {"enlarged, as FBCNN does", .joined = true},
+    {"added to a skip before it, as FBCNN does", .joined = true, .adds = true},
     {"of a picture", .side = 2},
+    {"a picture that is added", .side = SIDE, .adds = true},
     {"as residual 1", .first = true},
     {"of which a part is added", .part = true},
     {"an output", .output = true},
+    {"an output it is added to", .output = true, .adds = true},
     {"with another reader", .read = true},
+    {"with another reader of the sum", .read = true, .adds = true},
     {"which changes meanwhile", .again = true},
+    {"which changes after it was added", .again = true, .adds = true},
+    {"beside noise", .noise = true},
+    {"added elsewhere", .apart = true, .adds = true},
+    {"added in front of an activation", .active = true, .adds = true},
+    {"of which a half is added", .scaled = true, .adds = true},
     {"in fp32", .fp32 = true},
 };
 
-static void test_spread(const struct spread *form)
+/* A value a channel, which the first node enlarges or adds to a picture, and a convolution that adds the result. */
+static void test_shift(const struct shift *form)
 {
-    const int channels = 16, side = form->side ? form->side : 1, halves[] = {channels, channels};
+    const int channels = 16, one = 1, side = form->side ? form->side : 1, halves[] = {channels, channels};
     struct graph *graph = begin();
     build.half = !form->fp32;
     const struct view x = tensor(graph, TENSOR_INPUT, 1, &channels), y = tensor(graph, TENSOR_OUTPUT, 1, &channels);
     const int parts = form->part ? 2 : 1;
     const struct view few = graph_tensor(graph, TENSOR_TEMP, 1, side, side, parts, halves);
     const struct view all = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, parts, halves);
-    graph_node(graph, OP_RESIZE, all)->in[OP_X] = few;
+    struct node *node = graph_node(graph, form->adds ? OP_ADD : OP_RESIZE, all);
+    node->in[OP_X] = few;
+    if (form->adds) {
+        node->in[OP_X] = form->apart ? x : all;
+        node->in[OP_RESIDUAL1] = few;
+        node->args.add = (struct op_add){.x_scale = 1,
+                                         .residual1_scale = form->scaled ? 0.5f : 1,
+                                         .activation = form->active ? ACTIVATION_RELU : ACTIVATION_NONE};
+    }
     if (form->again)
         graph_node(graph, OP_ADD, few)->in[OP_X] = few;
-    conv(graph, x, y)->in[form->first ? OP_RESIDUAL1 : OP_RESIDUAL2] = graph_segments(all, 0, 1);
+    node = conv(graph, x, y);
+    node->in[form->first ? OP_RESIDUAL1 : OP_RESIDUAL2] = graph_segments(all, 0, 1);
+    if (form->noise)
+        node->in[OP_NOISE_MAP] = tensor(graph, TENSOR_INPUT, 1, &one);
     if (form->read)
         conv(graph, all, tensor(graph, TENSOR_TEMP, 1, &channels));
 
@@ -325,25 +346,27 @@ static void test_spread(const struct spread *form)
     struct node *nodes = join(form->joined ? at : -1, 0);
     if (nodes) {
         struct node expected = graph->nodes[at];
-        expected.in[OP_RESIDUAL2] = few;
+        expected.in[OP_NOISE_MAP] = few;
+        if (!form->adds)
+            expected.in[OP_RESIDUAL2] = VIEW_NONE;
         assert_memory_equal(&nodes[at], &expected, sizeof expected);
     }
     free(nodes);
     graph_destroy(&graph);
 }
 
-static void test_spreads(void **state)
+static void test_shifts(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof spreads / sizeof spreads[0]; i++) {
-        print_message("a value a channel: %s\n", spreads[i].what);
-        test_spread(&spreads[i]);
+    for (size_t i = 0; i < sizeof shifts / sizeof shifts[0]; i++) {
+        print_message("a value a channel: %s\n", shifts[i].what);
+        test_shift(&shifts[i]);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_transforms), cmocka_unit_test(test_shuffles),
-                                       cmocka_unit_test(test_spreads)};
+                                       cmocka_unit_test(test_shifts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
