@@ -280,10 +280,27 @@ const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof til
 const struct vk_tune_family vk_matrix_fp32_family = {tiles_fp32, sizeof tiles_fp32 / sizeof tiles_fp32[0], matrix_fits,
                                                      matrix_apply};
 
+#define LEAST_FACTOR (1.0f / 64) /* of a sum: divided by less, residuals would make it too coarse */
+
+/* FLAG_EARLY where only factors stand between the sum and its residuals, and they and y are in pairs of groups. */
+static uint32_t matrix_early_flag(const struct op_conv2d *args, const struct vk_operand *y,
+                                  const struct vk_operand *residual1, const struct vk_operand *residual2,
+                                  uint32_t flags, int shuffle)
+{
+    const bool none = !(flags & (FLAG_RESIDUAL1 | FLAG_RESIDUAL2)), last = (flags & FLAG_ACTIVATION_LAST) != 0;
+    const bool fits = y->fp16 && y->layout.group_log == 2 && y->layout.blocks % 8 == 0 &&
+                      (!residual1->n || residual1->layout.group_log == 2) &&
+                      (!residual2->n || residual2->layout.group_log == 2);
+    const bool adds = (flags & (FLAG_TRANSFORM | FLAG_OUT_SCALE)) == 0 && (args->activation == ACTIVATION_NONE || last);
+    return !none && fits && adds && shuffle == 1 && args->gain * args->scale >= LEAST_FACTOR ? FLAG_EARLY : 0;
+}
+
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
-                      const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
+                      const struct vk_operand *y, const struct vk_operand *residual1,
+                      const struct vk_operand *residual2, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof tiles[0].matrix / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
+    flags |= matrix_early_flag(args, y, residual1, residual2, flags, shuffle);
     const uint32_t constants[] = {
         device->matrix_slot_bit, matrix_paired(y->layout.blocks),
         (uint32_t)args->kernel,  (uint32_t)args->stride,

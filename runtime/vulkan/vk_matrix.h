@@ -34,10 +34,11 @@ uint32_t vk_matrix_warm_flag(const struct op_conv2d *args, const struct vk_opera
 int vk_matrix_unit(int out_blocks); /* how many channels are ordered among themselves: 16 or 32 */
 int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column);
 
-/* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
- * bits. shuffle: the factor of the pixel shuffle that follows, for which y is laid out (vk_pack_layout_shuffled), or
- * 1. */
+/* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. residuals: n
+ * is 0 where there is none. flags: FLAG_ bits. shuffle: the factor of the pixel shuffle that follows, for which y is
+ * laid out (vk_pack_layout_shuffled), or 1. */
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
-                      const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch);
+                      const struct vk_operand *y, const struct vk_operand *residual1,
+                      const struct vk_operand *residual2, uint32_t flags, int shuffle, struct vk_dispatch *dispatch);
 
 #endif

@@ -145,8 +145,8 @@ static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
                          ops_conv_flags(frame), dispatch);
         code = vk_frame_pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
     } else if (matrix) {
-        vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), factor,
-                         dispatch);
+        vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
+                         &frame->in[OP_RESIDUAL2], ops_conv_flags(frame), factor, dispatch);
         code = vk_frame_pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
     } else if (vk_tiled_takes(frame->build, args)) {
         vk_tiled_conv2d(frame->build, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), dispatch);

@@ -52,6 +52,7 @@
 #define FLAG_TRANSFORM 32768 /* residuals 1 and 2 are a scale and a shift of the second half of the channels */
 #define FLAG_SHIFT 65536     /* one value a channel, in place of noise, is added with the residuals */
 #define FLAG_WARM 131072     /* weights are many: ask for them at once */
+#define FLAG_EARLY 262144    /* the sum may begin with the residuals */
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 128

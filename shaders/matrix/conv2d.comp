@@ -69,11 +69,10 @@ const uint PART = PHASE * BLOCKS * SIZE * SIZE;          // sums of a subgroup t
 
 shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
-
 #include "stage.glsl"
-#include "warm.glsl"
 #include "factors.glsl"
 #include "chain.glsl"
+#include "early.glsl"
 #include "leave.glsl"
 
 void main()
@@ -94,6 +93,7 @@ void main()
     chain_wait(origin.y, origin.y + ROWS * DOWN);
     if (PREFETCH % 2 != 0)
         load_chunk(n, 0);
+    BEGIN_EARLY(sum, origin + uvec2(0, first_row), part)
     load_weights(part * (STEPS / SPLIT) * KERNEL * TURNS, first_block, last_block, steps);
     for (uint chunk = 0; chunk < steps; chunk += STEPS) {
         if (PREFETCH % 2 == 0)

@@ -1,5 +1,7 @@
 // The way of the weights to the invocations that hold them, for conv2d.comp.
 
+#include "warm.glsl"
+
 const uint AHEAD = PREFETCH / 2;
 uvec4 factors[REACH * BLOCKS * PARTS]; // weights on their way from memory
 

@@ -64,9 +64,9 @@ QUAD finish(quad_finish f, vec4 v, uint n, uint quad, uint at, QUAD first, QUAD 
         v *= p.scale;
     if (has(FLAG_TRANSFORM))
         return TO_QUAD(v * vec4(first) + vec4(second));
-    if (has(FLAG_RESIDUAL1))
+    if (LATE(FLAG_RESIDUAL1))
         v += p.residual1_scale * vec4(first);
-    if (has(FLAG_RESIDUAL2))
+    if (LATE(FLAG_RESIDUAL2))
         v += p.residual2_scale * vec4(second);
     if (has(FLAG_SHIFT))
         v += p.residual2_scale * f.shift;
@@ -78,7 +78,7 @@ QUAD finish(quad_finish f, vec4 v, uint n, uint quad, uint at, QUAD first, QUAD 
 // Whether the quad has residuals that are still to come; what stands for them where it has none.
 bool has_residual(uint flag, uint quad)
 {
-    return has(flag) && (!has(FLAG_TRANSFORM) || quad >= p.out_blocks / 2);
+    return LATE(flag) && (!has(FLAG_TRANSFORM) || quad >= p.out_blocks / 2);
 }
 
 QUAD no_residual1() { return QUAD(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
