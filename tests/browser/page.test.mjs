@@ -102,6 +102,7 @@ test('leads to the field of a value that the server refuses', async (t) => {
   await page.locator('#bg_upsampler').selectOption('none');
   await page.locator('#go').click();
   await done(page);
+  await page.route(/\/v1\/estimate\?/, (route) => route.fulfill({ status: 404 })); // else it may say so before the button is clicked
   const seed = page.getByRole('textbox', { name: 'Variation', exact: true });
   await more(page).click();
   await seed.fill('x');
