@@ -58,7 +58,8 @@ static const double strength_everywhere[2] = {0.75, 0.85};
 static const double strength_blurred[2] = {0.4, 0.5};
 /* As strength_detail: a picture larger than its crop that has so much more is hardly spoilt by blocks. */
 static const double strength_much[2] = {0.7, 1.0};
-/* But not where the quiet quarter of its cells has so much of the middle cell's difference: that is noise. */
+/* But not where the quiet quarter of its cells has so much of the middle cell's difference: that is noise. A reduced
+ * map has lost the noise, and its detail may be as even. */
 static const double strength_alike[2] = {0.76, 0.86};
 #define STRENGTH_LOUD 1.5 /* noise of so many levels more than is hardly heard counts */
 #define STRENGTH_SKIN 3.0 /* the quiet quarter of a clean face has at most so many levels */
@@ -331,9 +332,10 @@ static bool strength_sum(const struct strength_work *w, double blocks, struct st
                                                    strength_noise[1] + large + STRENGTH_TINY_NOISE * sums->tiny, doubt);
     sums->noise = fmax(sums->noise, strength_rise(strength_lost[0], strength_lost[1], w->map->step) *
                                         strength_rise(strength_hiss[0], strength_hiss[1], w->white));
-    const double much =
-        sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more) *
-        (1 - strength_rise(strength_alike[0], strength_alike[1], w->quiet / fmax(w->middle, STRENGTH_ROUNDING)));
+    const double alike =
+        fmax(1 - 2 * (w->map->step - 1), 0) *
+        strength_rise(strength_alike[0], strength_alike[1], w->quiet / fmax(w->middle, STRENGTH_ROUNDING));
+    const double much = sums->beyond * strength_rise(strength_much[0], strength_much[1], sums->more) * (1 - alike);
     sums->coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * much) * (1 - 0.7 * much);
     return true;
 }
