@@ -68,7 +68,15 @@ export class Place {
     const how = await this.server.stop();
     assert.equal(how.code, 0, this.server.log());
   }
-  remove() { fs.rmSync(this.folder, { recursive: true, force: true }); }
+  remove() {
+    this.server?.process.kill('SIGKILL'); // of a test that failed: nobody has stopped it
+    fs.rmSync(this.folder, { recursive: true, force: true });
+  }
+  // How many asynchronous jobs are done.
+  async done() {
+    const text = await (await fetch(`${this.url}/metrics`)).text();
+    return Number(/^restored_async_jobs\{state="done"\} (\d+)$/m.exec(text)[1]);
+  }
 
   // What each picture becomes, without disturbance.
   async learn(pictures) {
