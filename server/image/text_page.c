@@ -26,6 +26,21 @@ struct text {
     atomic_int found, other;
 };
 
+/* In eight bits, of a pixel of any picture. */
+static uint8_t text_light(const struct image *picture, size_t at)
+{
+    static const int weights[3] = {77, 150, 29};
+    const size_t channels = (size_t)picture->channels;
+    const uint8_t *bytes = picture->pixels;
+    const uint16_t *words = picture->pixels;
+    int sum = 0;
+    for (size_t c = 0; c < 3; c++) {
+        const size_t i = at * channels + (channels == 3 ? c : 0);
+        sum += weights[c] * (picture->bits == 16 ? words[i] >> 8 : bytes[i]);
+    }
+    return (uint8_t)(sum >> 8);
+}
+
 /* The block's luminance, and how often each has it. Returns how many pixels are no text but damage. */
 static int text_read(const struct text *t, int column, int row, uint8_t *light, int counts[256])
 {
@@ -34,8 +49,7 @@ static int text_read(const struct text *t, int column, int row, uint8_t *light, 
         const size_t x = (size_t)((column * TEXT_BLOCK + i % TEXT_BLOCK) * t->step),
                      y = (size_t)((row * TEXT_BLOCK + i / TEXT_BLOCK) * t->step),
                      at = y * (size_t)t->picture->width + x;
-        const uint8_t *rgb = (const uint8_t *)t->picture->pixels + 3 * at;
-        light[i] = (uint8_t)((77 * rgb[0] + 150 * rgb[1] + 29 * rgb[2]) >> 8);
+        light[i] = text_light(t->picture, at);
         counts[light[i]]++;
         damaged += t->level[at] >= t->likely;
     }

@@ -8,7 +8,8 @@
 
 #include "server/image/image.h"
 
-/* picture: 8 bits of RGB. level: a byte a pixel, without gaps; what has `likely` or more is no text but damage. */
+/* picture: of any bits and channels. level: a byte a pixel, without gaps; what has `likely` or more is no text but
+ * damage. */
 bool text_page(const struct image *picture, const uint8_t *level, uint8_t likely);
 
 #endif
