@@ -44,9 +44,10 @@ bool file_same(const struct file_id *a, const struct file_id *b);
 /* All of it will be read soon: tells the system to start loading what is not in memory. */
 void file_expect(const struct file *file);
 
+#define FILE_NAME_LONGEST (NAME_MAX - 20) /* bytes: the temporary name of file_write is longer */
+
 /* Writes a whole file: to a temporary one beside it, then fsync and rename. After a failure the old file is
- * unchanged. ERROR_INVALID: its name has more than FILE_NAME_LONGEST bytes, since the temporary one's is longer. */
-#define FILE_NAME_LONGEST (NAME_MAX - 20)
+ * unchanged. ERROR_INVALID: its name has more than FILE_NAME_LONGEST bytes. */
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
 /* Whether a file of that name is what file_write left half written in a process that was killed: NAME.PID.part. For
  * when this process writes none there: one with its number is an earlier process's. */

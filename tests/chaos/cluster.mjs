@@ -1,6 +1,7 @@
 // Several machines in small: front ends and workers on one PostgreSQL, behind a network that is slow and cuts connections; any of them
 // is killed -9 at any moment and started again. No accepted job may be lost or stuck, none may end twice, and every result must be that
-// of an undisturbed run. cluster.test.mjs is the short form; run by itself (make chaos) this goes on for CHAOS_SECONDS.
+// of an undisturbed run. cluster.test.mjs kills one of each; run by itself (make chaos, and make
+// check for five minutes) this goes on for CHAOS_SECONDS.
 import assert from 'node:assert/strict';
 import { spawn, execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
