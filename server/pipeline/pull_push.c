@@ -3,22 +3,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PULL_LEVELS 32 /* halvings of any side */
-
-/* A smaller picture: three planes of colour and one of weights. */
-struct pull_level {
-    int h, w;
-    float *rgb, *weight;
-};
-
 static int pull_half(int side)
 {
     return side / 2 + side % 2;
 }
 
-size_t pull_push_scratch(int h, int w)
+size_t pull_room(int h, int w)
 {
-    size_t sum = (size_t)h * (size_t)w; /* the weights of the picture itself */
+    size_t sum = 0;
     while (h > 1 || w > 1) {
         h = pull_half(h);
         w = pull_half(w);
@@ -28,12 +20,12 @@ size_t pull_push_scratch(int h, int w)
 }
 
 /* One pixel's mean of 2 × 2, by their weights; beyond the edge there is none. */
-static void pull_pixel(const struct pull_level *from, const struct pull_level *to, int x, int y)
+static void pull_pixel(const struct pull_level *from, int above, const struct pull_level *to, int x, int y)
 {
     const size_t plane = (size_t)from->h * (size_t)from->w, small = (size_t)to->h * (size_t)to->w;
     const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
     float sum[4] = {0};
-    for (int i = 2 * y; i < 2 * y + 2 && i < from->h; i++)
+    for (int i = above; i < above + 2 && i < from->h; i++)
         for (int j = 2 * x; j < 2 * x + 2 && j < from->w; j++) {
             const size_t k = (size_t)i * (size_t)from->w + (size_t)j;
             for (int c = 0; c < 3; c++)
@@ -64,19 +56,18 @@ static void pull_weights(const float *restrict weight, size_t below, int count, 
         out[x] = (weight[2 * x] + weight[2 * x + 1] + under[2 * x] + under[2 * x + 1]) / 4;
 }
 
-static void pull_down(const struct pull_level *from, const struct pull_level *to)
+/* Sets one row of a picture from two of the larger one, from `above` on, or from its last. */
+static void pull_down(const struct pull_level *from, int above, const struct pull_level *to, int y)
 {
     const size_t plane = (size_t)from->h * (size_t)from->w, small = (size_t)to->h * (size_t)to->w;
-    for (int y = 0; y < to->h; y++) {
-        const int whole = 2 * y + 1 < from->h ? from->w / 2 : 0;
-        const size_t above = 2 * (size_t)y * (size_t)from->w, at = (size_t)y * (size_t)to->w;
-        pull_weights(from->weight + above, (size_t)from->w, whole, to->weight + at);
-        for (size_t c = 0; c < 3; c++)
-            pull_row(from->weight + above, (size_t)from->w, from->rgb + c * plane + above, whole, to->weight + at,
-                     to->rgb + c * small + at);
-        for (int x = whole; x < to->w; x++)
-            pull_pixel(from, to, x, y);
-    }
+    const int whole = above + 1 < from->h ? from->w / 2 : 0;
+    const size_t first = (size_t)above * (size_t)from->w, at = (size_t)y * (size_t)to->w;
+    pull_weights(from->weight + first, (size_t)from->w, whole, to->weight + at);
+    for (size_t c = 0; c < 3; c++)
+        pull_row(from->weight + first, (size_t)from->w, from->rgb + c * plane + first, whole, to->weight + at,
+                 to->rgb + c * small + at);
+    for (int x = whole; x < to->w; x++)
+        pull_pixel(from, above, to, x, y);
 }
 
 /* From x on, the first of a row's pixels that may have no full weight, to within four. */
@@ -93,55 +84,122 @@ static int pull_clear(const float *weight, int x, int width)
     return x;
 }
 
-/* Enlarges twofold, bilinearly, with the edge repeated, into what has no full weight. */
-static void pull_up(const struct pull_level *from, const struct pull_level *to)
+/* A pixel of the smaller picture enlarged twofold, bilinearly, with the edge repeated. */
+static inline float pull_up(const struct pull_level *from, int c, int x, int y, int beside, int other)
 {
-    const size_t plane = (size_t)from->h * (size_t)from->w, large = (size_t)to->h * (size_t)to->w;
-    for (int y = 0; y < to->h; y++) {
-        int other = y / 2 + (y % 2 ? 1 : -1);
-        other = other < 0 ? 0 : other >= from->h ? from->h - 1 : other;
-        const float *weights = to->weight + (size_t)y * (size_t)to->w;
-        for (int x = 0; x < to->w; x++) {
-            if (x % 4 == 0 && (x = pull_clear(weights, x, to->w)) == to->w)
-                break;
-            const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
-            const float weight = weights[x];
-            if (weight >= 1)
-                continue;
-            int beside = x / 2 + (x % 2 ? 1 : -1);
-            beside = beside < 0 ? 0 : beside >= from->w ? from->w - 1 : beside;
-            for (int c = 0; c < 3; c++) {
-                const float *near = from->rgb + (size_t)c * plane + (size_t)(y / 2) * (size_t)from->w;
-                const float *far = from->rgb + (size_t)c * plane + (size_t)other * (size_t)from->w;
-                const float up = 0.75f * (0.75f * near[x / 2] + 0.25f * near[beside]) +
-                                 0.25f * (0.75f * far[x / 2] + 0.25f * far[beside]);
-                float *value = &to->rgb[(size_t)c * large + at];
-                *value = weight * *value + (1 - weight) * up;
-            }
+    const float *plane = from->rgb + (size_t)c * (size_t)from->h * (size_t)from->w;
+    const float *near = plane + (size_t)(y / 2) * (size_t)from->w, *far = plane + (size_t)other * (size_t)from->w;
+    return 0.75f * (0.75f * near[x / 2] + 0.25f * near[beside]) + 0.25f * (0.75f * far[x / 2] + 0.25f * far[beside]);
+}
+
+/* Of the two pixels of the smaller picture that one lies between, that which it is not in. */
+static inline int pull_beside(int at, int length)
+{
+    const int beside = at / 2 + (at % 2 ? 1 : -1);
+    return beside < 0 ? 0 : beside >= length ? length - 1 : beside;
+}
+
+/* A row of what has no full weight. */
+static void pull_up_row(const struct pull_level *from, const struct pull_level *to, int y)
+{
+    const size_t large = (size_t)to->h * (size_t)to->w;
+    const int other = pull_beside(y, from->h);
+    const float *weights = to->weight + (size_t)y * (size_t)to->w;
+    for (int x = 0; x < to->w; x++) {
+        if (x % 4 == 0 && (x = pull_clear(weights, x, to->w)) == to->w)
+            break;
+        const float weight = weights[x];
+        if (weight >= 1)
+            continue;
+        const int beside = pull_beside(x, from->w);
+        for (int c = 0; c < 3; c++) {
+            float *value = &to->rgb[(size_t)c * large + (size_t)y * (size_t)to->w + (size_t)x];
+            *value = weight * *value + (1 - weight) * pull_up(from, c, x, y, beside, other);
         }
     }
 }
 
-void pull_push(float *rgb, const float *mask, int h, int w, float *scratch)
+void pull_begin(struct pull *pull, int h, int w, float *room)
 {
-    struct pull_level levels[PULL_LEVELS + 1];
-    int last = 0;
-    const size_t plane = (size_t)h * (size_t)w;
-    levels[0] = (struct pull_level){h, w, rgb, scratch};
-    for (size_t i = 0; i < plane; i++)
-        scratch[i] = 1 - mask[i];
-    scratch += plane;
+    pull->last = 0;
+    pull->levels[0] = (struct pull_level){.h = h, .w = w};
     while (h > 1 || w > 1) {
         h = pull_half(h);
         w = pull_half(w);
         const size_t small = (size_t)h * (size_t)w;
-        levels[++last] = (struct pull_level){h, w, scratch, scratch + 3 * small};
-        scratch += 4 * small;
-        pull_down(&levels[last - 1], &levels[last]);
+        pull->levels[++pull->last] = (struct pull_level){h, w, room, room + 3 * small};
+        room += 4 * small;
     }
-    for (size_t i = 0; last == 0 && i < plane; i++) /* a single pixel */
+}
+
+static void pull_level_rows(const struct pull *pull, int level, int begin, int end)
+{
+    const struct pull_level *to = &pull->levels[level];
+    for (int y = begin; y < end && y < to->h; y++)
+        pull_down(to - 1, 2 * y, to, y);
+}
+
+void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight)
+{
+    const struct pull_level *whole = pull->levels;
+    const struct pull_level two = {whole->h - y < 2 ? 1 : 2, whole->w, (float *)rgb, (float *)weight};
+    if (pull->last)
+        pull_down(&two, 0, whole + 1, y / 2);
+}
+
+void pull_band(const struct pull *pull, int y)
+{
+    for (int k = 2, rows = PULL_BAND / 4; rows && k <= pull->last; k++, rows /= 2)
+        pull_level_rows(pull, k, y / PULL_BAND * rows, y / PULL_BAND * rows + rows);
+}
+
+void pull_rest(const struct pull *pull)
+{
+    int first = 2;
+    for (int rows = PULL_BAND / 4; rows; rows /= 2)
+        first++;
+    for (int k = first; k <= pull->last; k++)
+        pull_level_rows(pull, k, 0, pull->levels[k].h);
+    for (int k = pull->last - 1; k > 1; k--)
+        for (int y = 0; y < pull->levels[k].h; y++)
+            pull_up_row(&pull->levels[k + 1], &pull->levels[k], y);
+}
+
+void pull_push_band(const struct pull *pull, int y)
+{
+    const struct pull_level *to = &pull->levels[1];
+    for (int i = y / 2; i < (y + PULL_BAND) / 2 && i < to->h && pull->last > 1; i++)
+        pull_up_row(to + 1, to, i);
+}
+
+void pull_hole(const struct pull *pull, int x, int y, float rgb[3])
+{
+    const struct pull_level *from = &pull->levels[1];
+    const int beside = pull_beside(x, from->w), other = pull_beside(y, from->h);
+    for (int c = 0; c < 3; c++)
+        rgb[c] = pull_up(from, c, x, y, beside, other);
+}
+
+size_t pull_push_scratch(int h, int w)
+{
+    return (size_t)h * (size_t)w + pull_room(h, w); /* the weights of the picture itself */
+}
+
+void pull_push(float *rgb, const float *mask, int h, int w, float *scratch)
+{
+    struct pull pull;
+    const size_t plane = (size_t)h * (size_t)w;
+    pull_begin(&pull, h, w, scratch + plane);
+    pull.levels[0].rgb = rgb;
+    pull.levels[0].weight = scratch;
+    for (size_t i = 0; i < plane; i++)
+        scratch[i] = 1 - mask[i];
+    for (int k = 1; k <= pull.last; k++)
+        pull_level_rows(&pull, k, 0, pull.levels[k].h);
+    for (size_t i = 0; pull.last == 0 && i < plane; i++) /* a single pixel */
         for (int c = 0; c < 3; c++)
-            rgb[(size_t)c * plane + i] *= levels[0].weight[i];
-    for (int k = last - 1; k >= 0; k--)
-        pull_up(&levels[k + 1], &levels[k]);
+            rgb[(size_t)c * plane + i] *= scratch[i];
+    for (int k = pull.last - 1; k >= 0; k--)
+        for (int y = 0; y < pull.levels[k].h; y++)
+            pull_up_row(&pull.levels[k + 1], &pull.levels[k], y);
 }

@@ -11,4 +11,34 @@
 void pull_push(float *rgb, const float *mask, int h, int w, float *scratch);
 size_t pull_push_scratch(int h, int w);
 
+/* ---- the same for a picture that is read once, in bands that different threads may have ---------------------------
+ */
+
+#define PULL_LEVELS 32 /* halvings of any side */
+#define PULL_BAND 32   /* rows of the picture */
+
+/* A smaller picture: three planes of colour and one of weights. */
+struct pull_level {
+    int h, w;
+    float *rgb, *weight;
+};
+
+struct pull {
+    struct pull_level levels[PULL_LEVELS + 1]; /* the first is the picture, which is not kept */
+    int last;
+};
+
+/* room: pull_room(h, w) floats; more than one pixel. */
+size_t pull_room(int h, int w);
+void pull_begin(struct pull *pull, int h, int w, float *room);
+/* Two rows from y on, or the last alone: three planes of two rows, and 1 where a pixel is known and 0 elsewhere. */
+void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight);
+/* When all rows of the band that begins at y have been read. */
+void pull_band(const struct pull *pull, int y);
+/* After all bands; and then, for each of them, */
+void pull_rest(const struct pull *pull);
+void pull_push_band(const struct pull *pull, int y);
+/* after all of which any pixel that is not known can be had. */
+void pull_hole(const struct pull *pull, int x, int y, float rgb[3]);
+
 #endif

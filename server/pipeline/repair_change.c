@@ -146,23 +146,23 @@ static size_t changes_begin(const struct fill_changes *changes, int y)
 
 /* The cores that a place belongs to: its own, and one that it is blended with. Returns from where on it may be others.
  */
-static int changes_cores(int place, const struct fill_cut *cut, int cores, int *first, int *last)
+static int changes_cores(int place, int core, int blend, int cores, int *first, int *last)
 {
-    const int own = place / cut->core, at = place % cut->core, begin = place - at;
-    *first = at < cut->blend && own > 0 ? own - 1 : own;
-    *last = at >= cut->core - cut->blend && own + 1 < cores ? own + 1 : own;
-    return begin + (at < cut->blend ? cut->blend : at < cut->core - cut->blend ? cut->core - cut->blend : cut->core);
+    const int own = place / core, at = place % core, begin = place - at;
+    *first = at < blend && own > 0 ? own - 1 : own;
+    *last = at >= core - blend && own + 1 < cores ? own + 1 : own;
+    return begin + (at < blend ? blend : at < core - blend ? core - blend : core);
 }
 
 void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used)
 {
     for (int y = 0; y < changes->height; y++) {
         int top, bottom, left, right, next = 0;
-        changes_cores(y, cut, cut->rows, &top, &bottom);
+        changes_cores(y, cut->core_height, cut->blend, cut->rows, &top, &bottom);
         for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
             if ((int)changes->list[i].x < next)
                 continue;
-            next = changes_cores((int)changes->list[i].x, cut, cut->columns, &left, &right);
+            next = changes_cores((int)changes->list[i].x, cut->core_width, cut->blend, cut->columns, &left, &right);
             for (int row = top; row <= bottom; row++)
                 used[row * cut->columns + left] = used[row * cut->columns + right] = true;
         }
@@ -172,10 +172,10 @@ void fill_changes_used(const struct fill_changes *changes, const struct fill_cut
 /* ---- their colours ----------------------------------------------------------------------------------------------- */
 
 /* A core's share at a place: 1 but near a border that it shares with another, where the two make 1. */
-static float change_share(const struct fill_cut *cut, int place, int core, int cores)
+static float change_share(int side, int overlap, int place, int core, int cores)
 {
-    const float at = (float)place + 0.5f, begin = (float)(core * cut->core), end = begin + (float)cut->core,
-                blend = (float)cut->blend;
+    const float at = (float)place + 0.5f, begin = (float)(core * side), end = begin + (float)side,
+                blend = (float)overlap;
     float share = 1;
     if (core > 0)
         share = fminf(share, (at - begin + blend) / (2 * blend));
@@ -202,16 +202,15 @@ static size_t changes_find(const struct fill_changes *changes, int y, int x)
 static void change_add(const struct fill_changes *changes, const struct fill_window *w, int y)
 {
     const struct fill_cut *cut = w->cut;
-    const int reach = cut->core + cut->blend, left = w->column * cut->core - cut->blend,
-              right = w->column * cut->core + reach;
-    const float down = change_share(cut, y, w->row, cut->rows);
-    const float *row = w->rgb + (y - w->y) * cut->side - w->x;
+    const int left = w->column * cut->core_width - cut->blend, right = left + cut->core_width + 2 * cut->blend;
+    const float down = change_share(cut->core_height, cut->blend, y, w->row, cut->rows);
+    const float *row = w->rgb + (y - w->y) * cut->width - w->x;
     for (size_t i = changes_find(changes, y, left); i < changes->row_ends[y]; i++) {
         struct fill_change *change = &changes->list[i];
         const int x = (int)change->x;
         if (x >= right)
             break;
-        const float share = down * change_share(cut, x, w->column, cut->columns);
+        const float share = down * change_share(cut->core_width, cut->blend, x, w->column, cut->columns);
         for (int c = 0; c < 3; c++)
             change->rgb[c] += share * row[c * cut->pixels + x];
     }
@@ -230,7 +229,8 @@ static void changes_add_band(void *context, int item)
     thread_band(loop->bottom - loop->top, item, &begin, &end);
     for (int i = 0; i < loop->count; i++) {
         const struct fill_window *w = &loop->windows[i];
-        const int first = w->row * w->cut->core - w->cut->blend, last = (w->row + 1) * w->cut->core + w->cut->blend;
+        const int first = w->row * w->cut->core_height - w->cut->blend,
+                  last = (w->row + 1) * w->cut->core_height + w->cut->blend;
         for (int y = loop->top + begin; y < loop->top + end; y++)
             if (y >= first && y < last)
                 change_add(loop->changes, w, y);
@@ -240,8 +240,8 @@ static void changes_add_band(void *context, int item)
 void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count)
 {
     const struct fill_cut *cut = windows->cut;
-    const int top = windows[0].row * cut->core - cut->blend,
-              bottom = (windows[count - 1].row + 1) * cut->core + cut->blend;
+    const int top = windows[0].row * cut->core_height - cut->blend,
+              bottom = (windows[count - 1].row + 1) * cut->core_height + cut->blend;
     struct add_loop loop = {.changes = changes,
                             .windows = windows,
                             .count = count,

@@ -1,5 +1,5 @@
 /* Fills what the mask shows, window by window of one size. Their cores lie on a grid of the picture; where two meet,
- * they are blended. */
+ * they are blended. Or the picture is one window, where that is less. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,28 @@
 #define FILL_WINDOW 256 /* px, of a network that takes any */
 #define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
 
+#define FILL_WHOLE (1 << 20) /* px of a window that is the picture, at most: its tensors take twice a full run's */
+
 static struct fill_cut fill_cut(int side, int width, int height)
 {
-    struct fill_cut cut = {.side = side ? side : FILL_WINDOW};
-    cut.core = cut.side / 4 * 3;
-    cut.blend = cut.core / 12;
-    cut.pixels = cut.side * cut.side;
-    cut.columns = (width + cut.core - 1) / cut.core;
-    cut.rows = (height + cut.core - 1) / cut.core;
+    struct fill_cut cut = {.width = side ? side : FILL_WINDOW};
+    cut.height = cut.width;
+    cut.core_width = cut.core_height = cut.width / 4 * 3;
+    cut.blend = cut.core_width / 12;
+    cut.pixels = cut.width * cut.height;
+    cut.columns = (width + cut.core_width - 1) / cut.core_width;
+    cut.rows = (height + cut.core_height - 1) / cut.core_height;
+    return cut;
+}
+
+/* The picture as one window, with multiples of `cell` px; grain: its cut into smaller ones. */
+static struct fill_cut fill_cut_whole(int cell, int width, int height, const struct fill_cut *grain)
+{
+    struct fill_cut cut = {.columns = 1, .rows = 1, .grain = grain};
+    cell = cell > PULL_BAND ? cell : PULL_BAND;
+    cut.width = cut.core_width = (width + cell - 1) / cell * cell;
+    cut.height = cut.core_height = (height + cell - 1) / cell * cell;
+    cut.pixels = cut.width * cut.height;
     return cut;
 }
 
@@ -44,9 +58,10 @@ struct fill {
     struct step *step;
     const struct image *picture;
     const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
-    struct fill_cut cut;
+    struct fill_cut cut, grain;    /* grain: of the windows that it would have if it were not one */
     struct fill_changes changes;
     bool *used;   /* of the cores: which have something to do */
+    int needed;   /* of them */
     bool large;   /* there may be a window that shows little else than a hole */
     bool network; /* it corrects the windows, `batch` at a time */
     bool blank;   /* the network is given nothing in the holes */
@@ -67,7 +82,7 @@ static const struct raster_range fill_range = {.unit = 127.5f, .mean = {1, 1, 1}
 /* The run of so many of a flight's windows, from `first` on. */
 static void fill_describe(struct fill *f, struct fill_flight *flight, int first, int count)
 {
-    flight->shape = (struct session_shape){.n = count, .h = f->cut.side, .w = f->cut.side};
+    flight->shape = (struct session_shape){.n = count, .h = f->cut.height, .w = f->cut.width};
     flight->input = (struct run_input){.images = flight->pictures + first, .points = flight->holes + first};
     flight->output = (struct run_output){.points = flight->near + first};
     flight->run = repair_io(f->step, ROLE_FILLER, &flight->input, &flight->output);
@@ -100,40 +115,129 @@ static enum error_code fill_run(struct fill *f, struct fill_flight *flight, stru
 
 static enum error_code fill_no_room(struct fill *f, enum error_code code, struct error *err)
 {
-    return step_too_large(code) ? step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, f->cut.side)
+    return step_too_large(code) ? step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d × %d px", f->batch,
+                                               f->cut.width, f->cut.height)
                                 : code;
 }
 
 /* ---- a flight ---------------------------------------------------------------------------------------------------- */
 
+/* What threads share: bands of windows, or blocks of them. */
 struct fill_work {
     struct fill *f;
     struct fill_flight *flight;
+    int parts; /* of a window */
 };
+
+static struct fill_window *fill_window_of(const struct fill_work *work, int item)
+{
+    return &work->flight->windows[item / work->parts];
+}
+
+static int fill_row_of(const struct fill_work *work, int item)
+{
+    return item % work->parts * PULL_BAND;
+}
+
+static void fill_bands(struct fill *f, struct fill_flight *flight, thread_item_fn *fn)
+{
+    struct fill_work work = {f, flight, fill_window_bands(&f->cut)};
+    thread_for(flight->count * work.parts, fn, &work);
+}
+
+static void fill_blocks(struct fill *f, struct fill_flight *flight, thread_item_fn *fn)
+{
+    struct fill_work work = {f, flight, fill_window_blocks(&f->cut)};
+    thread_for(flight->count * work.parts, fn, &work);
+}
+
+static void fill_each(struct fill *f, struct fill_flight *flight, thread_item_fn *fn)
+{
+    struct fill_work work = {f, flight, 1};
+    thread_for(flight->count, fn, &work);
+}
+
+/* Whether a window is filled smoothly at first. */
+static bool fill_is_smooth(const struct fill *f, const struct fill_window *w)
+{
+    return !w->empty && (w->plain || !f->blank);
+}
 
 static void fill_measure_item(void *context, int item)
 {
-    const struct fill_work *work = context;
-    fill_measure(&work->flight->windows[item]);
+    fill_measure(fill_window_of(context, item));
 }
 
-static void fill_prepare_item(void *context, int item)
+static void fill_read_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    struct fill_window *w = &work->flight->windows[item];
-    fill_read(w);
-    fill_prepare(w, w->empty ? &work->f->coarse : NULL, work->f->blank);
-    if (!w->plain)
-        fill_scale(w);
+    struct fill_window *w = fill_window_of(work, item);
+    fill_read(w, fill_row_of(work, item), fill_is_smooth(work->f, w));
 }
 
-static void fill_finish_item(void *context, int item)
+static void fill_count_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    struct fill_window *w = &work->flight->windows[item];
+    struct fill_window *w = fill_window_of(work, item);
+    fill_count(w, fill_is_smooth(work->f, w));
+}
+
+static void fill_list_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    struct fill_window *w = fill_window_of(work, item);
+    fill_list(w, fill_row_of(work, item), fill_is_smooth(work->f, w));
+}
+
+static void fill_holes_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    fill_holes(fill_window_of(work, item), fill_row_of(work, item), &work->f->coarse, work->f->blank);
+}
+
+static void fill_smooth_item(void *context, int item)
+{
+    struct fill_window *w = fill_window_of(context, item);
+    if (w->plain)
+        fill_smooth(w);
+}
+
+static void fill_grain_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    fill_grain(fill_window_of(work, item), item % work->parts);
+}
+
+static void fill_take_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    struct fill_window *w = fill_window_of(work, item);
     if (!w->plain)
-        fill_take(w);
-    fill_roughen(w);
+        fill_take(w, fill_row_of(work, item));
+}
+
+static void fill_roughen_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    fill_roughen(fill_window_of(work, item), item % work->parts);
+}
+
+/* All that is done with windows before the network gets them. */
+static void fill_prepare(struct fill *f, struct fill_flight *flight)
+{
+    bool plain = false;
+    for (int i = 0; i < flight->count; i++) {
+        plain = plain || flight->windows[i].plain;
+        fill_begin(&flight->windows[i]);
+    }
+    fill_bands(f, flight, fill_read_item);
+    fill_each(f, flight, fill_count_item);
+    fill_bands(f, flight, fill_list_item);
+    for (int i = 0; i < flight->count; i++)
+        fill_count_near(&flight->windows[i]);
+    fill_bands(f, flight, fill_holes_item);
+    if (plain)
+        fill_each(f, flight, fill_smooth_item);
 }
 
 /* Which windows the network gets. Returns whether one is empty. */
@@ -172,8 +276,8 @@ static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, str
             (struct raster_source){.form = picture->bits == 16 ? RASTER_U16 : RASTER_U8,
                                    .data = (const char *)picture->pixels + px * at,
                                    .stride = px * (size_t)picture->width,
-                                   .columns = picture->width < f->cut.side ? f->clamped : NULL,
-                                   .rows = picture->height < f->cut.side ? f->clamped + f->cut.side : NULL};
+                                   .columns = picture->width < f->cut.width ? f->clamped : NULL,
+                                   .rows = picture->height < f->cut.height ? f->clamped + f->cut.width : NULL};
         flight->holes[flight->sent] = (struct raster_points){w->holes, w->hole_count, w->rgb, NULL};
         flight->near[flight->sent++] = (struct raster_points){w->near, w->near_count, NULL, values};
         w->result = values;
@@ -183,22 +287,23 @@ static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, str
 }
 
 /* Prepares a flight's windows and sends them to the device. */
-static enum error_code fill_begin(struct fill *f, struct fill_flight *flight, struct error *err)
+static enum error_code fill_start(struct fill *f, struct fill_flight *flight, struct error *err)
 {
-    struct fill_work work = {f, flight};
     enum error_code code = OK;
     if (f->large)
-        thread_for(flight->count, fill_measure_item, &work);
+        fill_each(f, flight, fill_measure_item);
     if (fill_sort(f, flight) && !f->coarse.rgb)
         code = fill_make_coarse(&f->coarse, f->picture, f->unknown, err);
     if (code != OK)
         return code;
-    thread_for(flight->count, fill_prepare_item, &work);
+    fill_prepare(f, flight);
     if (f->network)
         code = fill_pack(f, flight, err);
-    if (code != OK)
-        return code;
-    return flight->sent ? fill_no_room(f, fill_run(f, flight, err), err) : OK;
+    if (code == OK && flight->sent)
+        code = fill_run(f, flight, err);
+    if (code == OK)
+        fill_blocks(f, flight, fill_grain_item); /* the device may be at work */
+    return code;
 }
 
 static enum error_code fill_wait(struct fill_flight *flight, struct error *err)
@@ -224,11 +329,12 @@ static enum error_code fill_collect(struct fill *f, struct fill_flight *flight, 
 /* Waits for them, and adds what came of them to the changes. */
 static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, struct error *err)
 {
-    struct fill_work work = {f, flight};
     const enum error_code code = fill_collect(f, flight, err);
     if (code != OK)
-        return fill_no_room(f, code, err);
-    thread_for(flight->count, fill_finish_item, &work);
+        return code;
+    if (flight->sent)
+        fill_bands(f, flight, fill_take_item);
+    fill_blocks(f, flight, fill_roughen_item);
     fill_changes_add(&f->changes, flight->windows, flight->count);
     free(flight->values);
     flight->values = NULL;
@@ -238,17 +344,11 @@ static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, s
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-static int fill_begin_at(const struct fill_cut *cut, int core, int length)
-{
-    const int most = length - cut->side, at = core * cut->core - (cut->side - cut->core) / 2;
-    return at < most && at > 0 ? at : most > 0 && at > 0 ? most : 0;
-}
-
 /* Sends a flight, and finishes the one before it, which is the next. */
 static enum error_code fill_send(struct fill *f, struct fill_flight **now, struct error *err)
 {
     struct fill_flight *other = &f->flights[f->flight_count > 1 && *now == f->flights];
-    enum error_code code = fill_begin(f, *now, err);
+    enum error_code code = fill_start(f, *now, err);
     if (code == OK && other->count)
         code = fill_finish(f, other, err);
     *now = other;
@@ -269,8 +369,8 @@ static enum error_code fill_windows(struct fill *f, struct error *err)
         w->mask_of = f->unknown;
         w->row = i / f->cut.columns;
         w->column = i % f->cut.columns;
-        w->x = fill_begin_at(&f->cut, w->column, f->picture->width);
-        w->y = fill_begin_at(&f->cut, w->row, f->picture->height);
+        w->x = fill_begin_at(w->column, f->cut.core_width, f->cut.width, f->picture->width);
+        w->y = fill_begin_at(w->row, f->cut.core_height, f->cut.height, f->picture->height);
         if (now->count == now->room)
             code = fill_send(f, &now, err);
     }
@@ -282,50 +382,50 @@ static enum error_code fill_windows(struct fill *f, struct error *err)
     return code;
 }
 
-/* Memory for the windows, of which so many are needed in all. */
-static bool fill_room(struct fill *f, int needed)
+/* Memory for the windows. */
+static bool fill_room(struct fill *f)
 {
-    const size_t bytes = fill_window_bytes(&f->cut),
-                 scratch = pull_push_scratch(f->cut.side, f->cut.side) * sizeof(float);
-    const int most = f->flight_count * FILL_BATCH, many = needed < most ? needed : most,
-              abreast = needed < FILL_BATCH ? needed : FILL_BATCH;
+    const size_t bytes = fill_window_bytes(&f->cut), scratch = fill_scratch_bytes(&f->cut);
+    const int most = f->flight_count * FILL_BATCH, many = f->needed < most ? f->needed : most,
+              abreast = f->needed < FILL_BATCH ? f->needed : FILL_BATCH;
     const size_t all = (size_t)many * bytes + (size_t)abreast * scratch;
     f->room = f->step->context ? all : 0;
     f->memory = f->room ? device_take_room(f->step->context->device, &f->room) : mem_alloc(all, 1);
-    f->clamped = mem_alloc(2 * (size_t)f->cut.side, sizeof *f->clamped);
+    f->clamped = mem_alloc((size_t)f->cut.width + (size_t)f->cut.height, sizeof *f->clamped);
     if (!f->memory || !f->clamped)
         return false;
     char *at = f->memory, *own = at + (size_t)many * bytes;
     for (int i = 0; i < many; i++) {
         struct fill_flight *flight = &f->flights[i / FILL_BATCH];
-        struct fill_window *w = &flight->windows[flight->room];
-        fill_window_place(w, &f->cut, at + (size_t)i * bytes);
-        w->scratch = (float *)(own + (size_t)flight->room++ * scratch);
+        fill_window_place(&flight->windows[flight->room], &f->cut, at + (size_t)i * bytes,
+                          own + (size_t)flight->room * scratch);
+        flight->room++;
     }
-    for (int i = 0; i < f->cut.side; i++) {
+    for (int i = 0; i < f->cut.width; i++)
         f->clamped[i] = i < f->picture->width ? i : f->picture->width - 1;
-        f->clamped[f->cut.side + i] = i < f->picture->height ? i : f->picture->height - 1;
-    }
+    for (int i = 0; i < f->cut.height; i++)
+        f->clamped[f->cut.width + i] = i < f->picture->height ? i : f->picture->height - 1;
     return true;
 }
 
+/* What all windows of a picture share. */
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
     const size_t cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
     enum error_code code = fill_changes_create(&f->changes, f->mask, f->picture->width, f->picture->height, err);
     if (code != OK)
         return code;
-    int needed = 0;
     f->used = mem_calloc(cores, sizeof *f->used);
-    if (f->used)
-        fill_changes_used(&f->changes, &f->cut, f->used);
-    for (size_t i = 0; i < cores && f->used; i++)
-        needed += f->used[i];
-    f->flight_count = needed > FILL_BATCH && f->batch == FILL_BATCH ? 2 : 1; /* others are waited for at once */
-    return f->used && fill_room(f, needed) ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    if (!f->used)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    fill_changes_used(&f->changes, &f->cut, f->used);
+    for (size_t i = 0; i < cores; i++)
+        f->needed += f->used[i];
+    return OK;
 }
 
-static void fill_free(struct fill *f)
+/* What a flight has, and the memory of all. */
+static void fill_free_flights(struct fill *f)
 {
     for (int i = 0; i < f->flight_count; i++) {
         struct fill_flight *flight = &f->flights[i];
@@ -334,19 +434,37 @@ static void fill_free(struct fill *f)
         if (flight->plan && plan_wait(flight->plan, &result, &ignored)) /* it writes into the flight's memory */
             error_clear(&ignored);
         free(flight->values);
+        *flight = (struct fill_flight){0};
     }
-    fill_changes_free(&f->changes);
-    free(f->used);
     free(f->clamped);
     if (f->memory && f->room)
         device_keep_room(f->step->context->device, f->memory, f->room);
     else
         free(f->memory);
+    f->memory = NULL;
+    f->clamped = NULL;
+}
+
+static void fill_free(struct fill *f)
+{
+    fill_changes_free(&f->changes);
+    free(f->used);
     free(f->coarse.rgb);
 }
 
+/* As the picture is cut. */
+static enum error_code fill_all(struct fill *f, struct error *err)
+{
+    f->flight_count = f->needed > FILL_BATCH && f->batch == FILL_BATCH ? 2 : 1; /* others are waited for at once */
+    enum error_code code = fill_room(f) ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    if (code == OK)
+        code = fill_windows(f, err);
+    fill_free_flights(f);
+    return code;
+}
+
 /* How many pixels the windows do not see. */
-static double fill_holes(const struct fill *f)
+static double fill_unseen(const struct fill *f)
 {
     const size_t pixels = (size_t)f->picture->width * (size_t)f->picture->height;
     size_t holes = 0;
@@ -355,10 +473,63 @@ static double fill_holes(const struct fill *f)
     return (double)holes;
 }
 
+/* Whether any window of the picture shows little else than a hole: the network is not for these. */
+static bool fill_any_empty(const struct fill *f)
+{
+    bool any = false;
+    for (int i = 0; i < f->cut.rows * f->cut.columns && f->large && !any; i++) {
+        struct fill_window w = {.cut = &f->cut, .picture = f->picture, .mask_of = f->unknown};
+        w.x = fill_begin_at(i % f->cut.columns, f->cut.core_width, f->cut.width, f->picture->width);
+        w.y = fill_begin_at(i / f->cut.columns, f->cut.core_height, f->cut.height, f->picture->height);
+        if (f->used[i])
+            fill_measure(&w);
+        any = w.empty;
+    }
+    return any;
+}
+
+/* The picture as one window, where those that it needs have as many pixels or more. Returns whether it is. */
+static bool fill_one(struct fill *f, const struct model_info *info)
+{
+    const struct fill_cut whole = fill_cut_whole(info->unshuffle, f->picture->width, f->picture->height, &f->grain);
+    if (info->side || whole.pixels > FILL_WHOLE || whole.pixels > (double)f->needed * f->cut.pixels ||
+        fill_any_empty(f))
+        return false;
+    f->grain = f->cut;
+    f->cut = whole;
+    return true;
+}
+
 double repair_fill_most(int width, int height, const struct model_info *info)
 {
     const struct fill_cut cut = fill_cut(info->side, width, height);
     return (double)cut.columns * cut.rows * cut.pixels / 1e6;
+}
+
+/* In one window, if there is room; else in those that it was cut into. */
+static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err)
+{
+    struct fill_cut cut = f->cut;
+    bool one = true;
+    const int needed = f->needed, batch = f->batch;
+    *done = fill_one(f, &f->step->model[ROLE_FILLER]->info);
+    if (!*done)
+        return OK;
+    f->needed = f->batch = 1;
+    bool *used = f->used;
+    f->used = &one;
+    enum error_code code = fill_all(f, err);
+    f->used = used;
+    if (!step_too_large(code))
+        return code;
+    error_clear(err);
+    f->step->r->shrinks++;
+    f->step->r->damage.filled = 0;
+    *done = false;
+    f->cut = cut;
+    f->needed = needed;
+    f->batch = batch;
+    return OK;
 }
 
 enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_t *unknown, double strength,
@@ -374,13 +545,16 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_
                      .cut = fill_cut(filler ? filler->info.side : 0, picture->width, picture->height),
                      .blank = filler && filler->info.side,
                      .network = filler != NULL};
+    bool done = false;
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
     enum error_code code = fill_create(&f, err);
-    f.large = fill_holes(&f) > (1 - FILL_KNOWN) * f.cut.core * f.cut.core / 2;
-    if (code == OK)
-        code = fill_windows(&f, err);
+    f.large = fill_unseen(&f) > (1 - FILL_KNOWN) * f.cut.core_width * f.cut.core_height / 2;
+    if (code == OK && f.network)
+        code = fill_as_one(&f, &done, err);
+    if (code == OK && !done)
+        code = fill_no_room(&f, fill_all(&f, err), err);
     if (code == OK)
         fill_changes_apply(&f.changes, r->picture, NULL, strength);
     if (code == OK && picture != r->picture)

@@ -1,18 +1,24 @@
-/* What the files of the fill share: its windows (repair_window.c), and the pixels that change (repair_change.c).
+/* What the files of the fill share: its windows (repair_window.c, repair_grain.c), and the pixels that change
+ * (repair_change.c).
  * Thread-safety: as step.h; different windows may be worked on by different threads. */
 #ifndef SERVER_PIPELINE_REPAIR_PRIVATE_H
 #define SERVER_PIPELINE_REPAIR_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "server/image/colour.h"
+#include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
 
-#define FILL_KNOWN 0.125 /* of a window: with less it is empty, shows little else than a hole */
+#define FILL_GRAIN_FROM 2 /* px from what is known: farther in a hole the fill gets grain */
+#define FILL_KNOWN 0.125  /* of a window: with less it is empty, shows little else than a hole */
 
-/* How a picture is cut: windows of `side` px, each around a core with an eighth of it on all sides. Two cores are
+/* How a picture is cut: windows of one size, each around a core with an eighth of it on all sides. Two cores are
  * blended `blend` px to both sides of their border. */
 struct fill_cut {
-    int side, core, blend, pixels;
-    int columns, rows; /* of cores */
+    int width, height, core_width, core_height, blend, pixels;
+    int columns, rows;            /* of cores */
+    const struct fill_cut *grain; /* of a single window: the cores that have a grain each; NULL: each window has one */
 };
 
 /* The picture reduced and filled: 3 planes. */
@@ -21,47 +27,87 @@ struct fill_coarse {
     int width, height;
 };
 
-/* A window at work: planes of side², on the 8-bit scale; holes that the network gets, from -1 to 1. */
+/* A window at work. Colours are three planes of its size, of which what is near holes alone is set: on the 8-bit scale;
+ * of holes that the network gets, from -1 to 1. */
 struct fill_window {
     const struct fill_cut *cut;
     const struct image *picture;
     const uint8_t *mask_of; /* the picture's */
     int x, y, column, row;  /* of the picture; of the grid */
     bool empty, plain;      /* plain: the network does not get it */
-    bool deep;              /* one of its holes is wide enough for grain */
-    float *rgb, *mask;      /* 3 planes; 1 in holes */
+    float *rgb;
+    uint8_t *mask;          /* 1 in holes, else 0 */
     const float *result;    /* of the network: three values, from -1 to 1, for each of `near` */
-    float *scratch;         /* of pull_push */
     uint32_t *holes, *near; /* places in order: of holes; of them and what is up to REPAIR_FEATHER px from them */
     int hole_count, near_count;
+    int *hole_ends, *near_ends; /* of each row */
     int *lefts,
         *rights; /* of each row, the columns of its first hole and of its last; beyond each other: it has none */
-    float grain; /* standard deviation, on the 8-bit scale */
+    /* Of each block, which has a grain of its own: one of its holes is wide enough for grain; standard deviation, on
+     * the 8-bit scale. */
+    atomic_bool *deep;
+    float *grain;
+    struct pull pull; /* of what is known */
+    void *scratch;
 };
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-/* Bytes of what a window has for itself, and the window that has it at `memory`; scratch is to be set. */
+/* Where a core's window begins. */
+int fill_begin_at(int core, int core_side, int side, int length);
+
+/* Bytes of what a window has for itself, and of what one that is being prepared or finished needs besides; and the
+ * window that has them. */
 size_t fill_window_bytes(const struct fill_cut *cut);
-void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory);
+size_t fill_scratch_bytes(const struct fill_cut *cut);
+void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory, void *scratch);
+
+/* How many columns of a row of the window lie in the picture. */
+int fill_inside(const struct fill_window *w, int y);
+
+/* The first of a row's holes, or of what is near holes. */
+static inline int fill_window_first(const int *ends, int y)
+{
+    return y ? ends[y - 1] : 0;
+}
+
+static inline size_t fill_window_align(size_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
 
 /* Sets `empty`. */
 void fill_measure(struct fill_window *w);
-/* Reads the window's pixels, with its holes 0. */
-void fill_read(struct fill_window *w);
-/* Fills it smoothly, and sets `near` and `deep`; coarse: for an empty window, else NULL. blank: the network is given
- * nothing in the holes. */
-void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank);
-/* The holes from the 8-bit scale to the network's, in place; then back, from the network's result, clamped. */
-void fill_scale(struct fill_window *w);
-void fill_take(struct fill_window *w);
-/* Adds the grain that the fill lacks, in a deep window: in thin holes nobody misses it, and it is an error. The mask is
- * used up. */
-void fill_roughen(struct fill_window *w);
+
+/* Bands of PULL_BAND rows and blocks of one window may be worked on by different threads; y: where a band begins. In
+ * this order, each for all bands: */
+int fill_window_bands(const struct fill_cut *cut);
+int fill_window_blocks(const struct fill_cut *cut);
+void fill_begin(struct fill_window *w); /* the window */
+/* Reads which pixels are holes; smooth: and all others, to fill holes smoothly. */
+void fill_read(struct fill_window *w, int y, bool smooth);
+void fill_count(struct fill_window *w, bool smooth); /* the window */
+/* Lists holes, counts what is near them, sets `deep`. */
+void fill_list(struct fill_window *w, int y, bool smooth);
+void fill_count_near(struct fill_window *w); /* the window */
+/* Lists what is near holes, and fills them: from the reduced picture, if the window is empty; blank: with nothing, if
+ * the network gets it; else smoothly. */
+void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, bool blank);
+void fill_smooth(struct fill_window *w); /* a plain window */
+/* The network's result on the 8-bit scale, clamped. */
+void fill_take(struct fill_window *w, int y);
 
 /* To be freed in any case. */
 enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image *picture, const uint8_t *mask,
                                  struct error *err) MUST_CHECK;
+
+/* ---- grain ------------------------------------------------------------------------------------------------------- */
+
+size_t fill_block_bytes(const struct fill_cut *cut); /* of the scratch */
+/* Measures a block's. */
+void fill_grain(struct fill_window *w, int block);
+/* Adds the grain that a block's fill lacks, in a deep one: in thin holes nobody misses it, and it is an error. */
+void fill_roughen(struct fill_window *w, int block);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* One window of the fill, without a network: what is known of it, a smooth fill, grain. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,26 +9,77 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
-#define FILL_COARSE 16       /* px: a pixel of the reduced picture, for windows that show little else than a hole */
-#define FILL_GRAIN_FROM 2.0f /* px from what is known: farther in a hole the fill gets grain, */
-#define FILL_GRAIN_FULL 8.0f /* from here on all of it */
+#define FILL_COARSE 16 /* px: a pixel of the reduced picture, for windows that show little else than a hole */
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
-size_t fill_window_bytes(const struct fill_cut *cut)
+int fill_begin_at(int core, int core_side, int side, int length)
 {
-    return (size_t)cut->pixels * (4 * sizeof(float) + 2 * sizeof(uint32_t)) + (size_t)cut->side * 2 * sizeof(int);
+    const int most = length - side, at = core * core_side - (side - core_side) / 2;
+    return at < most && at > 0 ? at : most > 0 && at > 0 ? most : 0;
 }
 
-void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory)
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+int fill_window_bands(const struct fill_cut *cut)
 {
-    const size_t pixels = (size_t)cut->pixels;
-    *w = (struct fill_window){.cut = cut, .rgb = memory};
-    w->mask = w->rgb + 3 * pixels;
-    w->holes = (uint32_t *)(w->mask + pixels);
+    return (cut->height + PULL_BAND - 1) / PULL_BAND;
+}
+
+int fill_window_blocks(const struct fill_cut *cut)
+{
+    return cut->grain ? cut->grain->columns * cut->grain->rows : 1;
+}
+
+static size_t window_blocks(const struct fill_cut *cut)
+{
+    return (size_t)fill_window_blocks(cut);
+}
+
+/* In floats, which are as large as what else a window has but its mask. */
+static size_t window_floats(const struct fill_cut *cut)
+{
+    return (size_t)cut->pixels * 5 + (size_t)cut->height * 4 + window_blocks(cut);
+}
+
+size_t fill_window_bytes(const struct fill_cut *cut)
+{
+    return fill_window_align(window_floats(cut) * sizeof(float) + (size_t)cut->pixels + window_blocks(cut));
+}
+
+/* Floats of a band: two rows as they come, and their planes and weights; of a row, sums of its holes. */
+static size_t window_band_floats(const struct fill_cut *cut)
+{
+    return 16 * (size_t)cut->width;
+}
+
+size_t fill_scratch_bytes(const struct fill_cut *cut)
+{
+    const size_t bands = (size_t)fill_window_bands(cut) * window_band_floats(cut),
+                 before = (bands + pull_room(cut->height, cut->width)) * sizeof(float),
+                 after = window_blocks(cut) * fill_block_bytes(cut);
+    return fill_window_align(before > after ? before : after);
+}
+
+void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *memory, void *scratch)
+{
+    const size_t pixels = (size_t)cut->pixels, height = (size_t)cut->height;
+    *w = (struct fill_window){.cut = cut, .rgb = memory, .scratch = scratch};
+    w->holes = (uint32_t *)(w->rgb + 3 * pixels);
     w->near = w->holes + pixels;
-    w->lefts = (int *)(w->near + pixels);
-    w->rights = w->lefts + cut->side;
+    w->hole_ends = (int *)(w->near + pixels);
+    w->near_ends = w->hole_ends + height;
+    w->lefts = w->near_ends + height;
+    w->rights = w->lefts + height;
+    w->grain = (float *)(w->rights + height);
+    w->mask = (uint8_t *)(w->grain + window_blocks(cut));
+    w->deep = (atomic_bool *)(w->mask + pixels);
+}
+
+static float *window_band_room(const struct fill_window *w, int y)
+{
+    return (float *)w->scratch + pull_room(w->cut->height, w->cut->width) +
+           (size_t)(y / PULL_BAND) * window_band_floats(w->cut);
 }
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
@@ -48,302 +100,230 @@ void repair_row(const struct image *image, int y, int x, int count, float *rgb)
         rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = rgb[i];
 }
 
-/* A row of RGB into planes, and which of its pixels are holes. */
-static void window_split(const float *restrict row, const uint8_t *restrict mask, int count, size_t plane,
-                         float *restrict rgb, float *restrict holes)
+/* A row of RGB into planes, 0 in holes, and the weights of its pixels. */
+static void window_split(const float *restrict row, const uint8_t *restrict holes, int count, size_t plane,
+                         float *restrict rgb, float *restrict weight)
 {
     float *restrict red = rgb, *restrict green = red + plane, *restrict blue = green + plane;
     for (int x = 0; x < count; x++) {
-        const bool hole = mask[x] != 0;
-        holes[x] = hole ? 1 : 0;
+        const bool hole = holes[x];
+        weight[x] = hole ? 0 : 1;
         red[x] = hole ? 0 : row[3 * x];
         green[x] = hole ? 0 : row[3 * x + 1];
         blue[x] = hole ? 0 : row[3 * x + 2];
     }
 }
 
-static void window_note(struct fill_window *w, int y, int x)
+int fill_inside(const struct fill_window *w, int y)
 {
-    w->holes[w->hole_count++] = (uint32_t)(y * w->cut->side + x);
-    w->lefts[y] = x < w->lefts[y] ? x : w->lefts[y];
-    w->rights[y] = x;
+    const int there = w->picture->width - w->x, width = w->cut->width;
+    return w->y + y >= w->picture->height ? 0 : there < width ? there : width;
 }
 
-/* Beyond a picture that is smaller there is nothing but hole. */
-void fill_read(struct fill_window *w)
+static void window_holes(uint8_t *restrict holes, const uint8_t *restrict mask, int count)
 {
-    const int side = w->cut->side, width = w->picture->width;
-    const size_t plane = (size_t)w->cut->pixels;
-    const int there = width - w->x < side ? width - w->x : side;
-    w->hole_count = 0;
-    for (int y = 0; y < side; y++) {
-        const int inside = w->y + y < w->picture->height ? there : 0;
-        const uint8_t *mask = inside ? w->mask_of + (size_t)(w->y + y) * (size_t)width + (size_t)w->x : NULL;
-        float *rgb = w->rgb + y * side, *holes = w->mask + y * side;
-        w->lefts[y] = side;
-        w->rights[y] = -1;
-        if (inside) {
-            repair_row(w->picture, w->y + y, w->x, inside, w->scratch);
-            window_split(w->scratch, mask, inside, plane, rgb, holes);
-            for (size_t x = 0; (x = defect_clear(mask, x, (size_t)inside)) < (size_t)inside; x++)
-                if (mask[x])
-                    window_note(w, y, (int)x);
+    for (int x = 0; x < count; x++)
+        holes[x] = mask[x] != 0;
+}
+
+/* Which pixels of a row are holes: beyond a picture that is smaller there is nothing else. */
+static void window_mask(struct fill_window *w, int y)
+{
+    const int width = w->cut->width, inside = fill_inside(w, y);
+    uint8_t *holes = w->mask + (size_t)y * (size_t)width;
+    if (inside)
+        window_holes(holes, w->mask_of + (size_t)(w->y + y) * (size_t)w->picture->width + (size_t)w->x, inside);
+    memset(holes + inside, 1, (size_t)(width - inside));
+    w->lefts[y] = width;
+    w->rights[y] = -1;
+    w->hole_ends[y] = 0;
+    for (size_t x = 0; (x = defect_clear(holes, x, (size_t)width)) < (size_t)width; x++)
+        if (holes[x]) {
+            w->lefts[y] = w->hole_ends[y]++ ? w->lefts[y] : (int)x;
+            w->rights[y] = (int)x;
         }
-        for (int x = inside; x < side; x++) {
-            holes[x] = 1;
-            for (size_t c = 0; c < 3; c++)
-                rgb[c * plane + (size_t)x] = 0;
-            window_note(w, y, x);
+}
+
+void fill_begin(struct fill_window *w)
+{
+    pull_begin(&w->pull, w->cut->height, w->cut->width, w->scratch);
+}
+
+void fill_read(struct fill_window *w, int y, bool smooth)
+{
+    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    float *rgb = window_band_room(w, y), *row = rgb + 8 * (size_t)width;
+    for (int i = y; i < end; i++)
+        window_mask(w, i);
+    for (int i = y; i < end && smooth; i += 2) {
+        const size_t rows = end - i < 2 ? 1 : 2, plane = rows * (size_t)width;
+        for (size_t k = 0; k < rows; k++) {
+            const int at = i + (int)k, inside = fill_inside(w, at);
+            const uint8_t *holes = w->mask + (size_t)at * (size_t)width;
+            if (inside)
+                repair_row(w->picture, w->y + at, w->x, inside, row);
+            memset(row + 3 * inside, 0, 3 * sizeof *row * (size_t)(width - inside));
+            window_split(row, holes, width, plane, rgb + k * (size_t)width, rgb + 3 * plane + k * (size_t)width);
         }
+        pull_two_rows(&w->pull, i, rgb, rgb + 3 * plane);
     }
+    if (smooth)
+        pull_band(&w->pull, y);
 }
 
 void fill_measure(struct fill_window *w)
 {
-    const int side = w->cut->side, width = w->picture->width, height = w->picture->height;
-    const int columns = width - w->x < side ? width - w->x : side, rows = height - w->y < side ? height - w->y : side;
     int known = 0;
-    for (int y = 0; y < rows; y++) {
-        const uint8_t *mask = w->mask_of + (size_t)(w->y + y) * (size_t)width + (size_t)w->x;
-        for (int x = 0; x < columns; x++)
+    for (int y = 0; y < w->cut->height; y++) {
+        const int inside = fill_inside(w, y);
+        const uint8_t *mask = w->mask_of + (size_t)(w->y + y) * (size_t)w->picture->width + (size_t)w->x;
+        for (int x = 0; x < inside; x++)
             known += mask[x] == 0;
     }
     w->empty = known < FILL_KNOWN * w->cut->pixels;
 }
 
-/* A row's columns that are at most `reach` px from a hole, and perhaps others between. Without one, *from > *to. */
-static void window_span(const struct fill_window *w, int y, int reach, int *from, int *to)
+/* ---- what is near holes ------------------------------------------------------------------------------------------ */
+
+/* A row's columns that are at most REPAIR_FEATHER px from a hole, and perhaps others between. Without one, *from > *to.
+ */
+static void window_span(const struct fill_window *w, int y, int *from, int *to)
 {
-    const int side = w->cut->side, first = y > reach ? y - reach : 0, last = y + reach < side ? y + reach : side - 1;
-    int left = side, right = -1;
+    const int width = w->cut->width, first = y > 2 ? y - 2 : 0,
+              last = y + 2 < w->cut->height ? y + 2 : w->cut->height - 1;
+    int left = width, right = -1;
     for (int i = first; i <= last; i++) {
         left = w->lefts[i] < left ? w->lefts[i] : left;
         right = w->rights[i] > right ? w->rights[i] : right;
     }
-    *from = left > reach ? left - reach : 0;
-    *to = right < 0 ? -1 : right + reach < side ? right + reach : side - 1;
+    *from = left > 2 ? left - 2 : 0;
+    *to = right < 0 ? -1 : right + 2 < width ? right + 2 : width - 1;
 }
 
 /* How many holes there are in each column of some rows. */
-static void window_columns(const float *restrict mask, int side, int rows, int from, int to, float *restrict column)
+static void window_columns(const uint8_t *restrict mask, int width, int rows, int from, int to,
+                           uint8_t *restrict column)
 {
     for (int x = from; x <= to; x++)
         column[x] = mask[x];
     for (int y = 1; y < rows; y++)
         for (int x = from; x <= to; x++)
-            column[x] += mask[y * side + x];
+            column[x] = (uint8_t)(column[x] + mask[(size_t)y * (size_t)width + (size_t)x]);
 }
 
 /* The sum of each column's count and its neighbours' up to two columns away. */
-static void window_across(const float *restrict column, int from, int to, float *restrict sum)
+static void window_across(const uint8_t *restrict column, int from, int to, uint8_t *restrict sum)
 {
     for (int x = from; x <= to; x++)
-        sum[x] = column[x - 2] + column[x - 1] + column[x] + column[x + 1] + column[x + 2];
+        sum[x] = (uint8_t)(column[x - 2] + column[x - 1] + column[x] + column[x + 1] + column[x + 2]);
 }
 
-_Static_assert(REPAIR_FEATHER == 2 && (int)FILL_GRAIN_FROM == 2,
-               "window_across and window_near have five rows and columns");
+_Static_assert(REPAIR_FEATHER == 2 && FILL_GRAIN_FROM == 2, "window_across and window_near have five rows and columns");
 
-/* Lists what is near holes, and sets `deep`: there is a hole with nothing but holes up to two px around. Beyond the
- * window nothing is known. The scratch is used up. */
-static void window_near(struct fill_window *w)
+/* How many holes the 5 × 5 of a row's pixels have, of which it is *rows rows, from *from to *to; NULL: all have none.
+ */
+static const uint8_t *window_near(const struct fill_window *w, int y, int *from, int *to, int *rows)
 {
-    const int side = w->cut->side;
-    float *column = w->scratch + 2, *sum = column + side + 2;
-    w->near_count = 0;
-    w->deep = false;
-    for (int y = 0, from, to; y < side; y++) {
-        const int first = y > 2 ? y - 2 : 0, last = y + 2 < side ? y + 2 : side - 1, rows = last - first + 1;
-        window_span(w, y, 2, &from, &to);
-        if (from > to)
-            continue;
-        window_columns(w->mask + first * side, side, rows, from, to, column);
-        column[from - 2] = column[from - 1] = column[to + 1] = column[to + 2] = 0;
-        window_across(column, from, to, sum);
+    const int width = w->cut->width, first = y > 2 ? y - 2 : 0,
+              last = y + 2 < w->cut->height ? y + 2 : w->cut->height - 1;
+    uint8_t *column = (uint8_t *)window_band_room(w, y) + 2, *sum = column + width + 2 + 8;
+    *rows = last - first + 1;
+    window_span(w, y, from, to);
+    if (*from > *to)
+        return NULL;
+    window_columns(w->mask + (size_t)first * (size_t)width, width, *rows, *from, *to, column);
+    column[*from - 2] = column[*from - 1] = column[*to + 1] = column[*to + 2] = 0;
+    window_across(column, *from, *to, sum);
+    memset(sum + *to + 1, 0, 8);
+    return sum;
+}
+
+/* The block of a place, or that a place's grain is measured with. */
+static size_t window_block(const struct fill_window *w, int x, int y)
+{
+    const struct fill_cut *grain = w->cut->grain;
+    return grain ? (size_t)(y / grain->core_height) * (size_t)grain->columns + (size_t)(x / grain->core_width) : 0;
+}
+
+void fill_count(struct fill_window *w, bool smooth)
+{
+    if (smooth)
+        pull_rest(&w->pull);
+    for (int y = 1; y < w->cut->height; y++)
+        w->hole_ends[y] += w->hole_ends[y - 1];
+    w->hole_count = w->hole_ends[w->cut->height - 1];
+    for (size_t i = 0; i < window_blocks(w->cut); i++)
+        atomic_store_explicit(&w->deep[i], false, memory_order_relaxed);
+}
+
+void fill_count_near(struct fill_window *w)
+{
+    for (int y = 1; y < w->cut->height; y++)
+        w->near_ends[y] += w->near_ends[y - 1];
+    w->near_count = w->near_ends[w->cut->height - 1];
+}
+
+void fill_list(struct fill_window *w, int y, bool smooth)
+{
+    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    if (smooth)
+        pull_push_band(&w->pull, y);
+    for (; y < end; y++) {
+        int from, to, rows, count = fill_window_first(w->hole_ends, y);
+        const uint8_t *holes = w->mask + (size_t)y * (size_t)width, *sum = window_near(w, y, &from, &to, &rows);
+        for (size_t x = 0; count < w->hole_ends[y] && (x = defect_clear(holes, x, (size_t)width)) < (size_t)width; x++)
+            if (holes[x])
+                w->holes[count++] = (uint32_t)(y * width + (int)x);
+        w->near_ends[y] = 0;
         for (int x = from; x <= to; x++) {
-            const int before = x < 2 ? x : 2, after = side - 1 - x < 2 ? side - 1 - x : 2;
-            if (sum[x] > 0)
-                w->near[w->near_count++] = (uint32_t)(y * side + x);
-            w->deep = w->deep || sum[x] >= (float)(rows * (before + 1 + after));
+            const int before = x < 2 ? x : 2, after = width - 1 - x < 2 ? width - 1 - x : 2;
+            w->near_ends[y] += sum[x] > 0;
+            if (sum[x] >= rows * (before + 1 + after))
+                atomic_store_explicit(&w->deep[window_block(w, x, y)], true, memory_order_relaxed);
         }
     }
 }
 
-void fill_scale(struct fill_window *w)
+/* Lists what is near holes, of a band. */
+static void window_list_near(const struct fill_window *w, int y, int end)
 {
-    for (int i = 0; i < w->hole_count; i++)
-        for (int c = 0; c < 3; c++) {
-            float *v = w->rgb + c * w->cut->pixels + w->holes[i];
-            *v = *v / 127.5f - 1;
-        }
+    const int width = w->cut->width;
+    for (; y < end; y++) {
+        int from, to, rows, count = fill_window_first(w->near_ends, y);
+        const uint8_t *sum = count < w->near_ends[y] ? window_near(w, y, &from, &to, &rows) : NULL;
+        for (size_t x = (size_t)from; sum && (x = defect_clear(sum, x, (size_t)to + 8)) <= (size_t)to; x++)
+            if (sum[x])
+                w->near[count++] = (uint32_t)(y * width + (int)x);
+    }
 }
 
-void fill_take(struct fill_window *w)
+void fill_take(struct fill_window *w, int y)
 {
-    const float *from = w->result;
-    for (int i = 0; i < w->near_count; i++)
+    const int end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    const int first = fill_window_first(w->near_ends, y), last = w->near_ends[end - 1];
+    const float *from = w->result + 3 * (size_t)first;
+    for (int i = first; i < last; i++)
         for (int c = 0; c < 3; c++) {
             const float v = *from++, above = v > -1 ? v : -1;
-            w->rgb[c * w->cut->pixels + w->near[i]] = ((above < 1 ? above : 1) + 1) * 127.5f;
+            w->rgb[c * w->cut->pixels + (int)w->near[i]] = ((above < 1 ? above : 1) + 1) * 127.5f;
         }
-}
-
-/* ---- grain ------------------------------------------------------------------------------------------------------- */
-
-/* A bell curve of variance 1, the same for a place whenever it is asked for: four bytes of a hash (splitmix64). */
-static float window_noise(int x, int y)
-{
-    uint64_t z = ((uint64_t)(uint32_t)y << 32 | (uint32_t)x) + 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    int sum = 0;
-    for (int i = 0; i < 8; i++)
-        sum += (int)(z >> (8 * i) & 255);
-    return ((float)sum - 1020) / 209; /* eight of variance (256² - 1) / 12 */
-}
-
-static void window_light(const float *restrict red, const float *restrict green, const float *restrict blue,
-                         float *restrict light, int count)
-{
-    for (int i = 0; i < count; i++)
-        light[i] = 0.299f * red[i] + 0.587f * green[i] + 0.114f * blue[i];
-}
-
-#define WINDOW_NO_STEP 256 /* of a pixel that does not count */
-
-/* How far some pixels of a row are from the mean of their 3 × 3, in eighths: in whole ones, 255 at most. */
-static void window_steps(const float *restrict light, int side, int from, int to, int *restrict step)
-{
-    const float *a = light - side, *b = light, *c = light + side;
-    for (int x = from; x <= to; x++) {
-        const float sum = a[x - 1] + a[x] + a[x + 1] + b[x - 1] + b[x] + b[x + 1] + c[x - 1] + c[x] + c[x + 1];
-        const float far = 8 * fabsf(b[x] - sum / 9);
-        step[x] = far < 255 ? (int)far : 255;
-    }
-}
-
-/* Sets the step of a row's pixels that have a hole in their 3 × 3 to WINDOW_NO_STEP. */
-static void window_leave_near(const float *restrict mask, int side, float *restrict column, int *restrict step)
-{
-    const float *above = mask - side, *below = mask + side;
-    for (int x = 0; x < side; x++)
-        column[x] = above[x] + mask[x] + below[x];
-    for (int x = 1; x < side - 1; x++)
-        step[x] = column[x - 1] + column[x] + column[x + 1] > 0 ? WINDOW_NO_STEP : step[x];
-}
-
-static void window_leave_known(const float *restrict mask, int from, int to, int *restrict step)
-{
-    for (int x = from; x <= to; x++)
-        step[x] = mask[x] > 0 ? step[x] : WINDOW_NO_STEP;
-}
-
-#define WINDOW_ROWS 4 /* of the known pixels the median is that of every fourth row: there are enough of them */
-
-/* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
- * by luminance. The scratch is used up. */
-static float window_grain(const struct fill_window *w, bool of_holes)
-{
-    const int side = w->cut->side, pixels = w->cut->pixels;
-    const float *red = w->rgb, *green = red + pixels, *blue = green + pixels;
-    float *light = w->scratch, *column = light + pixels;
-    int *step = (int *)(column + side);
-    int counts[2][WINDOW_NO_STEP + 1] = {0}, all = 0, below = 0; /* in turns: neighbours are often alike */
-    for (int y = 0, from = 0, to = side - 1; y < side; y++) {
-        if (of_holes)
-            window_span(w, y, 1, &from, &to);
-        else if (y % WINDOW_ROWS == 3) /* next to none of those rows */
-            continue;
-        const int at = y * side + from;
-        window_light(red + at, green + at, blue + at, light + at, to - from + 1);
-    }
-    for (int y = 1, from = 1, to = side - 2; y < side - 1; y += of_holes ? 1 : WINDOW_ROWS) {
-        const float *mask = w->mask + y * side;
-        if (of_holes)
-            window_span(w, y, 0, &from, &to);
-        from = from > 1 ? from : 1;
-        to = to < side - 2 ? to : side - 2;
-        window_steps(light + y * side, side, from, to, step);
-        if (of_holes)
-            window_leave_known(mask, from, to, step);
-        else
-            window_leave_near(mask, side, column, step);
-        for (int x = from; x <= to; x++)
-            counts[x % 2][step[x]]++;
-    }
-    for (int i = 0; i < WINDOW_NO_STEP; i++)
-        all += counts[0][i] + counts[1][i];
-    for (int i = 0; i < WINDOW_NO_STEP; i++) {
-        below += counts[0][i] + counts[1][i];
-        if (all && 2 * below >= all)
-            return (float)i / 8 * 1.4826f; /* the median of a bell curve's size is 0.6745 of its deviation */
-    }
-    return 0;
-}
-
-/* Sets a hole's pixel in the mask to how far it is from what is known, in steps to any of eight neighbours, as far as
- * the neighbours of one half have it: those before it, then, with sign -1, those after it. Beyond the window nothing is
- * known. */
-static void window_distance(const struct fill_window *w, int at, int sign)
-{
-    const int side = w->cut->side, x = at % side, y = at / side;
-    float least = w->mask[at];
-    for (int k = 0; k < 4; k++) {
-        const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
-        if (u >= 0 && v >= 0 && u < side && v < side)
-            least = w->mask[v * side + u] + 1 < least ? w->mask[v * side + u] + 1 : least;
-    }
-    w->mask[at] = least;
-}
-
-/* Sets all holes in the mask to how far they are from what is known. */
-static void window_distances(const struct fill_window *w)
-{
-    for (int i = 0; i < w->hole_count; i++)
-        w->mask[w->holes[i]] = (float)w->cut->side;
-    for (int i = 0; i < w->hole_count; i++)
-        window_distance(w, (int)w->holes[i], 1);
-    for (int i = w->hole_count - 1; i >= 0; i--)
-        window_distance(w, (int)w->holes[i], -1);
-}
-
-void fill_roughen(struct fill_window *w)
-{
-    if (!w->deep)
-        return;
-    const int side = w->cut->side, pixels = w->cut->pixels;
-    const float own = w->plain ? 0 : window_grain(w, true), lack = w->grain * w->grain - own * own;
-    const float grain = lack > 0 ? sqrtf(lack) : 0;
-    if (grain <= 0)
-        return;
-    window_distances(w);
-    for (int i = 0; i < w->hole_count; i++) {
-        const int at = (int)w->holes[i];
-        const float inside = (w->mask[at] - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
-        if (inside <= 0)
-            continue;
-        const float noise = grain * fminf(inside, 1) * window_noise(w->x + at % side, w->y + at / side);
-        for (int c = 0; c < 3; c++)
-            w->rgb[c * pixels + at] += noise;
-    }
 }
 
 /* ---- the fill ---------------------------------------------------------------------------------------------------- */
 
 /* Makes the fill as smooth as its border allows: each hole's pixel tends to the mean of its neighbours (Laplace's
  * equation by successive over-relaxation). */
-static void window_smooth(const struct fill_window *w)
+void fill_smooth(struct fill_window *w)
 {
-    const int side = w->cut->side, pixels = w->cut->pixels;
+    const int width = w->cut->width, height = w->cut->height, pixels = w->cut->pixels;
     for (int sweep = 0; sweep < FILL_SWEEPS; sweep++)
         for (int i = 0; i < w->hole_count; i++) {
-            const int at = (int)w->holes[i], x = at % side, y = at / side;
-            if (x == 0 || y == 0 || x == side - 1 || y == side - 1)
+            const int at = (int)w->holes[i], x = at % width, y = at / width;
+            if (x == 0 || y == 0 || x == width - 1 || y == height - 1)
                 continue;
             for (int c = 0; c < 3; c++) {
                 float *v = w->rgb + c * pixels + at;
-                *v += FILL_RELAX * ((v[-1] + v[1] + v[-side] + v[side]) / 4 - *v);
+                *v += FILL_RELAX * ((v[-1] + v[1] + v[-width] + v[width]) / 4 - *v);
             }
         }
 }
@@ -403,40 +383,54 @@ enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image 
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
 }
 
-/* Sets the window's holes from the reduced picture. */
-static void window_from_coarse(const struct fill_window *w, const struct fill_coarse *coarse)
+/* A hole's place in the reduced picture. */
+static void window_from_coarse(const struct fill_window *w, const struct fill_coarse *coarse, int x, int y, float *rgb)
 {
     const size_t plane = (size_t)coarse->width * (size_t)coarse->height;
-    for (int i = 0; i < w->hole_count; i++) {
-        const int at = (int)w->holes[i];
-        const float y = fmaxf(((float)(w->y + at / w->cut->side) + 0.5f) / FILL_COARSE - 0.5f, 0),
-                    x = fmaxf(((float)(w->x + at % w->cut->side) + 0.5f) / FILL_COARSE - 0.5f, 0);
-        const int top = y < (float)(coarse->height - 1) ? (int)y : coarse->height - 1,
-                  left = x < (float)(coarse->width - 1) ? (int)x : coarse->width - 1;
-        const int below = top + (top + 1 < coarse->height), right = left + (left + 1 < coarse->width);
-        const float down = fminf(y - (float)top, 1), across = fminf(x - (float)left, 1);
-        for (size_t c = 0; c < 3; c++) {
-            const float *upper = coarse->rgb + c * plane + (size_t)top * (size_t)coarse->width,
-                        *lower = coarse->rgb + c * plane + (size_t)below * (size_t)coarse->width;
-            const float above = upper[left] + across * (upper[right] - upper[left]),
-                        under = lower[left] + across * (lower[right] - lower[left]);
-            w->rgb[c * (size_t)w->cut->pixels + (size_t)at] = above + down * (under - above);
-        }
+    const float v = fmaxf(((float)(w->y + y) + 0.5f) / FILL_COARSE - 0.5f, 0),
+                u = fmaxf(((float)(w->x + x) + 0.5f) / FILL_COARSE - 0.5f, 0);
+    const int top = v < (float)(coarse->height - 1) ? (int)v : coarse->height - 1,
+              left = u < (float)(coarse->width - 1) ? (int)u : coarse->width - 1;
+    const int below = top + (top + 1 < coarse->height), right = left + (left + 1 < coarse->width);
+    const float down = fminf(v - (float)top, 1), across = fminf(u - (float)left, 1);
+    for (size_t c = 0; c < 3; c++) {
+        const float *upper = coarse->rgb + c * plane + (size_t)top * (size_t)coarse->width,
+                    *lower = coarse->rgb + c * plane + (size_t)below * (size_t)coarse->width;
+        const float above = upper[left] + across * (upper[right] - upper[left]),
+                    under = lower[left] + across * (lower[right] - lower[left]);
+        rgb[c] = above + down * (under - above);
     }
 }
 
-void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank)
+/* What is known near a band's holes. */
+static void window_known(const struct fill_window *w, int y, int end)
 {
-    window_near(w);
-    w->grain = w->deep ? window_grain(w, false) : 0;
-    if (coarse)
-        window_from_coarse(w, coarse);
-    else if (blank && !w->plain)
-        for (int i = 0; i < w->hole_count; i++)
-            for (int c = 0; c < 3; c++)
-                w->rgb[c * w->cut->pixels + (int)w->holes[i]] = 127.5f; /* the network's 0 */
-    else
-        pull_push(w->rgb, w->mask, w->cut->side, w->cut->side, w->scratch);
+    for (int i = fill_window_first(w->near_ends, y); i < w->near_ends[end - 1]; i++) {
+        const int at = (int)w->near[i];
+        float rgb[3];
+        if (w->mask[at])
+            continue;
+        repair_row(w->picture, w->y + at / w->cut->width, w->x + at % w->cut->width, 1, rgb);
+        for (int c = 0; c < 3; c++)
+            w->rgb[c * w->cut->pixels + at] = rgb[c];
+    }
+}
+
+void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, bool blank)
+{
+    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    window_list_near(w, y, end);
     if (w->plain)
-        window_smooth(w);
+        window_known(w, y, end);
+    for (; y < end; y++)
+        for (int i = fill_window_first(w->hole_ends, y); i < w->hole_ends[y]; i++) {
+            const int at = (int)w->holes[i];
+            float rgb[3] = {127.5f, 127.5f, 127.5f}; /* the network's 0 */
+            if (w->empty)
+                window_from_coarse(w, coarse, at - y * width, y, rgb);
+            else if (w->plain || !blank)
+                pull_hole(&w->pull, at - y * width, y, rgb);
+            for (int c = 0; c < 3; c++)
+                w->rgb[c * w->cut->pixels + at] = w->plain ? rgb[c] : rgb[c] / 127.5f - 1;
+        }
 }

@@ -345,7 +345,7 @@ static void test_batches(void **state)
 static void test_flights(void **state)
 {
     (void)state;
-    enum { W = 16 * 192, H = 40 }; /* 16 windows */
+    enum { W = 16 * 192, H = 400 }; /* 16 windows, of a picture that is too large for one */
     static const struct flight_case cases[] = {{1, 0, OK, NULL, 0},
                                                {8, 0, OK, NULL, 0},
                                                {8, 1, OK, "nan@run:1,plan=filler", 0},
@@ -355,9 +355,48 @@ static void test_flights(void **state)
                                                {8, 0, ERROR_DEVICE_LOST, "lost@run:2,plan=filler", 0}};
     uint8_t *mask = calloc(W, H);
     for (int i = 0; i < W * H; i++)
-        mask[i] = i % W % 96 < 3 ? DEFECT_GIVEN : 0;
+        mask[i] = i / W < 40 && i % W % 96 < 3 ? DEFECT_GIVEN : 0;
     check_flights(W, H, mask, cases, sizeof cases / sizeof *cases);
     free(mask);
+}
+
+/* A picture of which most windows have damage is one window, with no more around it than the network needs; with less
+ * damage it is not, nor where there is no room for it. */
+static void test_one_window(void **state)
+{
+    (void)state;
+    enum { W = 500, H = 390 }; /* 3 × 3 windows, or one of 512 × 416 px */
+    static const struct {
+        int apart; /* px from a scratch to the next */
+        int windows, shrinks;
+        const char *faults;
+    } cases[] = {{60, 0, 0, NULL}, {500, 3, 0, NULL}, {60, 9, 1, "no_memory@plan:1,repeat,plan=filler,over=70000"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct error err = ERROR_INIT;
+        struct restoration *r = NULL;
+        struct worker_context own = {.store = restoration_worker.store};
+        if (fault_set(cases[k].faults, &err) || device_open(&own.device, "cpu", NULL, &err) ||
+            model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "filler");
+        r->picture = picture_waves(W, H, 3, 8);
+        uint8_t *mask = calloc(W, H);
+        for (int i = 0; i < W * H; i++)
+            mask[i] = i % W % cases[k].apart > 30 && i % W % cases[k].apart < 34 ? DEFECT_GIVEN : 0;
+        if (repair_fill(&step, mask, NULL, 1, &err))
+            fail_msg("%s", err.text);
+        const double expected = cases[k].windows ? cases[k].windows * 256 * 256 : 512 * 416;
+        printf("    %g of %g px\n", 1e6 * r->damage.filled, expected);
+        assert_true(fabs(1e6 * r->damage.filled - expected) < 1);
+        assert_int_equal(r->shrinks, cases[k].shrinks);
+        free(mask);
+        restoration_destroy(&r);
+        model_set_destroy(&own.models);
+        device_close(&own.device);
+    }
+    struct error ignored = ERROR_INIT;
+    assert_int_equal(fault_set(NULL, &ignored), OK);
 }
 
 int main(void)
@@ -365,7 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
         cmocka_unit_test(test_grain),     cmocka_unit_test(test_network), cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_batches),   cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_batches),   cmocka_unit_test(test_flights), cmocka_unit_test(test_one_window),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
