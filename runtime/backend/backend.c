@@ -120,18 +120,27 @@ void backend_account_remove(struct backend_account *account, uint64_t bytes)
 /* --- devices -------------------------------------------------------------------------------------------------------
  */
 
-static void device_free_room(struct device *device)
+static void device_free_rooms(struct device *device)
 {
-    free(device->room);
-    device->room = NULL;
-    device->room_size = 0;
+    for (int i = 0; i < DEVICE_ROOMS; i++) {
+        free(device->rooms[i].memory);
+        device->rooms[i] = (struct device_room){0};
+    }
+}
+
+static uint64_t device_rooms(const struct device *device)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < DEVICE_ROOMS; i++)
+        bytes += device->rooms[i].bytes;
+    return bytes;
 }
 
 void device_close(struct device **device)
 {
     if (!*device)
         return;
-    device_free_room(*device);
+    device_free_rooms(*device);
     host_run_give_back(*device, 0);
     (*device)->backend->close(*device);
     *device = NULL;
@@ -372,35 +381,44 @@ uint64_t device_held(const struct device *device)
 
 uint64_t device_staged(const struct device *device)
 {
-    return device->room_size +
+    return device_rooms(device) +
            (device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged));
 }
 
 void *device_take_room(struct device *device, size_t *bytes)
 {
-    void *room = device->room;
-    if (!room || *bytes > device->room_size) {
-        device_free_room(device);
-        return mem_alloc(*bytes, 1);
+    struct device_room *least = NULL;
+    for (int i = 0; i < DEVICE_ROOMS; i++) {
+        struct device_room *room = &device->rooms[i];
+        if (room->memory && room->bytes >= *bytes && (!least || room->bytes < least->bytes))
+            least = room;
     }
-    *bytes = device->room_size;
-    device->room = NULL;
-    device->room_size = 0;
-    return room;
+    if (!least)
+        return mem_alloc(*bytes, 1);
+    void *memory = least->memory;
+    *bytes = least->bytes;
+    *least = (struct device_room){0};
+    return memory;
 }
 
 void device_keep_room(struct device *device, void *room, size_t bytes)
 {
-    device_free_room(device);
-    device->room = room;
-    device->room_size = bytes;
+    struct device_room *least = device->rooms;
+    for (int i = 1; i < DEVICE_ROOMS; i++)
+        least = device->rooms[i].bytes < least->bytes ? &device->rooms[i] : least;
+    if (least->bytes < bytes) {
+        free(least->memory);
+        *least = (struct device_room){room, bytes};
+    } else {
+        free(room);
+    }
 }
 
 void device_give_back(struct device *device, uint64_t keep)
 {
     host_run_give_back(device, keep);
-    if (device->room_size > keep)
-        device_free_room(device);
+    if (device_rooms(device) > keep)
+        device_free_rooms(device);
     if (device->backend->give_back)
         device->backend->give_back(device, keep);
 }

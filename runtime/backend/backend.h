@@ -223,7 +223,8 @@ uint64_t device_staged(const struct device *device);
 
 /* At least *bytes of host memory, which become as many as there are, for who works with the device; NULL: there are
  * none. They are the caller's until device_keep_room, and are then kept for the next one until device_give_back, since
- * new pages cost more than what is written into them. */
+ * new pages cost more than what is written into them. Two are kept, the larger ones; of these a caller gets the smaller
+ * that suffices. */
 void *device_take_room(struct device *device, size_t *bytes);
 void device_keep_room(struct device *device, void *room, size_t bytes);
 
@@ -287,6 +288,8 @@ struct backend {
     void (*forget_params)(struct device *device, const struct param *const *params, size_t count);
 };
 
+#define DEVICE_ROOMS 2
+
 /* What a plan's caller sees of an input or output. */
 struct plan_shape {
     int n, c, h, w;
@@ -301,8 +304,10 @@ struct device {
     struct plan_cache *cache;      /* shared by all sessions on it, or NULL: see runtime/plan_cache.h */
     void *tensors;                 /* host_run.c's, of the last run; NULL: none are kept */
     size_t tensors_size;
-    void *room; /* device_keep_room's; NULL: none is kept */
-    size_t room_size;
+    struct device_room {
+        void *memory;
+        size_t bytes;
+    } rooms[DEVICE_ROOMS]; /* device_keep_room's; NULL: none is kept */
 };
 struct plan {
     const struct backend *backend;

@@ -23,6 +23,7 @@ struct text {
     const uint8_t *level;
     uint8_t likely;
     int step, across, down; /* px from one that is looked at to the next; blocks */
+    double most;            /* blocks that are not paper */
     atomic_int found, other;
 };
 
@@ -88,14 +89,16 @@ static enum text_kind text_block(const struct text *t, int column, int row)
     return 4 * runs > ink ? TEXT_STROKES : TEXT_PAPER_ALONE; /* strokes are less than 4 px wide */
 }
 
+/* Of what is no page few blocks are looked at. */
 static void text_row(void *context, int row)
 {
     struct text *t = context;
-    int kinds[3] = {0};
-    for (int column = 0; column < t->across; column++)
-        kinds[text_block(t, column, row)]++;
-    atomic_fetch_add(&t->found, kinds[TEXT_STROKES]);
-    atomic_fetch_add(&t->other, kinds[TEXT_NO_PAPER]);
+    for (int column = 0; column < t->across && atomic_load_explicit(&t->other, memory_order_relaxed) < t->most;
+         column++) {
+        const enum text_kind kind = text_block(t, column, row);
+        if (kind != TEXT_PAPER_ALONE)
+            atomic_fetch_add_explicit(kind == TEXT_STROKES ? &t->found : &t->other, 1, memory_order_relaxed);
+    }
 }
 
 bool text_page(const struct image *picture, const uint8_t *level, uint8_t likely)
@@ -104,7 +107,8 @@ bool text_page(const struct image *picture, const uint8_t *level, uint8_t likely
     struct text t = {.picture = picture, .level = level, .likely = likely, .step = 1 + longest / TEXT_LONGEST};
     t.across = picture->width / (TEXT_BLOCK * t.step);
     t.down = picture->height / (TEXT_BLOCK * t.step);
-    thread_for(t.down, text_row, &t);
     const double blocks = (double)t.across * t.down;
-    return atomic_load(&t.found) > TEXT_SHARE * blocks && atomic_load(&t.other) < TEXT_OTHER * blocks;
+    t.most = TEXT_OTHER * blocks;
+    thread_for(t.down, text_row, &t);
+    return atomic_load(&t.found) > TEXT_SHARE * blocks && atomic_load(&t.other) < t.most;
 }

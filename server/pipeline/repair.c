@@ -101,6 +101,23 @@ bool repair_wanted(const struct step *step)
     return step->model[ROLE_DAMAGE] || r->mask;
 }
 
+/* Of a large picture too much would be kept, and what is done with it takes longer than new pages do. */
+#define REPAIR_KEPT ((size_t)32 << 20)
+
+void *repair_take_room(const struct step *step, size_t *bytes)
+{
+    const bool kept = step->context && *bytes <= REPAIR_KEPT;
+    return kept ? device_take_room(step->context->device, bytes) : mem_alloc(*bytes, 1);
+}
+
+void repair_keep_room(const struct step *step, void *room, size_t bytes)
+{
+    if (room && step->context && bytes <= REPAIR_KEPT)
+        device_keep_room(step->context->device, room, bytes);
+    else
+        free(room);
+}
+
 /* The stage's rule for a picture in which that much is sure; NULL: it is a sign of no more. */
 static const struct defect_rule *repair_less_sure(const struct defect_counts *counts)
 {
@@ -168,18 +185,17 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from cracks. */
+/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from cracks, and room for
+ * as many bytes twice. */
 static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *unknown, struct error *err)
 {
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
     const size_t pixels = (size_t)width * (size_t)height;
     const bool kinds = step->model[ROLE_DAMAGE]->info.classes > 1;
-    uint8_t *level = mem_alloc(pixels, 1), *kind = mem_alloc(pixels, 1);
+    uint8_t *level = unknown + pixels, *kind = level + pixels;
     struct defect_counts counts = {0};
-    enum error_code code = level && kind ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
-    if (code == OK)
-        code = repair_find(step, 0, level, kind, err);
+    enum error_code code = repair_find(step, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
     if (code == OK && kinds)
         code = repair_judge(r, &map, mask, unknown, &counts, err);
@@ -195,8 +211,6 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     if (code == OK)
         code = defect_follow(mask, 1 + REPAIR_CRACK, level, REPAIR_FOLLOW_FROM, kinds ? REPAIR_FOLLOW : 0, width,
                              height, unknown, err);
-    free(level);
-    free(kind);
     r->damage.looked = code == OK;
     memcpy(r->damage.defects, counts.defects, sizeof counts.defects);
     return code;
@@ -270,7 +284,8 @@ enum error_code repair_step(struct step *step, struct error *err)
     struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */
     enum error_code code = image_create(&found, r->picture->width, r->picture->height, 1, 8, false, err);
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
-    uint8_t *mask = code == OK ? found->pixels : NULL, *unknown = mem_alloc(pixels, 1);
+    size_t room = 3 * pixels;
+    uint8_t *mask = code == OK ? found->pixels : NULL, *unknown = repair_take_room(step, &room);
     if (code == OK && !unknown)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     if (code == OK && step->model[ROLE_DAMAGE] && !alone) {
@@ -285,7 +300,7 @@ enum error_code repair_step(struct step *step, struct error *err)
     }
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
-    free(unknown);
+    repair_keep_room(step, unknown, room);
     if (code == OK) {
         repair_show(found, r->options.mask_kinds);
         image_destroy(&r->mask);

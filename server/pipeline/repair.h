@@ -14,6 +14,11 @@ bool repair_wanted(const struct step *step);
  */
 enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err) MUST_CHECK;
 
+/* At least *bytes of memory, which become as many as there are; they may be another picture's afterwards
+ * (device_take_room). NULL: there are none, and none are to be kept. */
+void *repair_take_room(const struct step *step, size_t *bytes);
+void repair_keep_room(const struct step *step, void *room, size_t bytes);
+
 /* A run of a role's network on planes or pictures, which these outlive. */
 struct run_io repair_io(const struct step *step, enum model_role role, const struct run_input *inputs,
                         const struct run_output *output);

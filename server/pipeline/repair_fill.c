@@ -68,7 +68,7 @@ struct fill {
     struct fill_flight flights[2];
     int flight_count;
     void *memory;              /* of windows, and scratch for those of a flight: one at a time is worked on */
-    size_t room;               /* bytes of it that the device keeps; 0: it does not */
+    size_t room;               /* bytes of it */
     int *clamped;              /* columns and rows of a window of which a part lies beyond the picture */
     struct fill_coarse coarse; /* made when it is needed */
     int batch;
@@ -388,9 +388,8 @@ static bool fill_room(struct fill *f)
     const size_t bytes = fill_window_bytes(&f->cut), scratch = fill_scratch_bytes(&f->cut);
     const int most = f->flight_count * FILL_BATCH, many = f->needed < most ? f->needed : most,
               abreast = f->needed < FILL_BATCH ? f->needed : FILL_BATCH;
-    const size_t all = (size_t)many * bytes + (size_t)abreast * scratch;
-    f->room = f->step->context ? all : 0;
-    f->memory = f->room ? device_take_room(f->step->context->device, &f->room) : mem_alloc(all, 1);
+    f->room = (size_t)many * bytes + (size_t)abreast * scratch;
+    f->memory = repair_take_room(f->step, &f->room);
     f->clamped = mem_alloc((size_t)f->cut.width + (size_t)f->cut.height, sizeof *f->clamped);
     if (!f->memory || !f->clamped)
         return false;
@@ -437,10 +436,7 @@ static void fill_free_flights(struct fill *f)
         *flight = (struct fill_flight){0};
     }
     free(f->clamped);
-    if (f->memory && f->room)
-        device_keep_room(f->step->context->device, f->memory, f->room);
-    else
-        free(f->memory);
+    repair_keep_room(f->step, f->memory, f->room);
     f->memory = NULL;
     f->clamped = NULL;
 }

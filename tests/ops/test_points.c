@@ -101,13 +101,14 @@ static void run(enum precision precision)
     param_destroy(&weight);
 }
 
-/* Its room is kept, and grows; while somebody has it, it is neither given back nor anybody else's. */
+/* Its rooms are kept, the two larger ones; while somebody has one, it is neither given back nor anybody else's. */
 static void check_room(void)
 {
-    size_t bytes = 1 << 20, less = 1 << 19, more = 3 << 20;
-    char *room = device_take_room(device, &bytes), *other;
+    size_t bytes = 1 << 20, less = 1 << 19, more = 3 << 20, most = 5 << 20;
+    char *room = device_take_room(device, &bytes), *other, *third;
     assert_non_null(room);
     device_give_back(device, 0);
+    const uint64_t before = device_staged(device);
     memset(room, 1, bytes);
     device_keep_room(device, room, bytes);
     assert_ptr_equal(device_take_room(device, &less), room);
@@ -118,9 +119,16 @@ static void check_room(void)
     device_keep_room(device, room, less);
     device_keep_room(device, other, more);
     device_give_back(device, 4 << 20);
-    bytes = 1;
-    assert_ptr_equal(device_take_room(device, &bytes), other);
-    device_keep_room(device, other, bytes);
+    assert_int_equal(device_staged(device), before + (1 << 20) + (3 << 20));
+    bytes = less = 1;
+    assert_ptr_equal(device_take_room(device, &bytes), room);
+    assert_ptr_equal(device_take_room(device, &less), other);
+    assert_int_equal(bytes + less, (1 << 20) + (3 << 20));
+    assert_non_null(third = device_take_room(device, &most));
+    device_keep_room(device, room, bytes);
+    device_keep_room(device, third, most);
+    device_keep_room(device, other, less); /* in place of the smallest */
+    assert_int_equal(device_staged(device), before + (3 << 20) + (5 << 20));
     device_give_back(device, 0);
     bytes = 1;
     assert_non_null(room = device_take_room(device, &bytes));
