@@ -1,11 +1,13 @@
 #include "server/image/defect.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 /* A line across a small picture is a large part of it: what has fewer px than so many of its shorter sides is not huge.
  */
@@ -50,6 +52,7 @@ struct defect_run {
     int begin, end;
     uint32_t root; /* a picture has fewer pixels than that */
     uint32_t sure, kinds[DEFECT_KINDS];
+    int kind; /* of a root: the defect's, or -1 */
 };
 
 struct defect_runs {
@@ -77,7 +80,7 @@ static void defect_join(struct defect_runs *runs, size_t one, size_t other)
 static struct defect_run *defect_add(struct defect_runs *runs, int begin)
 {
     if (runs->count == runs->room) {
-        const size_t room = runs->room ? 2 * runs->room : 1024;
+        const size_t room = runs->room ? 2 * runs->room : 128;
         struct defect_run *list = room > SIZE_MAX / sizeof *list ? NULL : realloc(runs->list, room * sizeof *list);
         if (!list)
             return NULL;
@@ -111,6 +114,17 @@ static uint8_t defect_least(const struct defect_rule *rule)
     return least;
 }
 
+/* Joins the runs from `first` on, of a row, to those of the row above, which are before them from `above` on. */
+static void defect_touch(struct defect_runs *runs, size_t above, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        while (above < first && runs->list[above].end < runs->list[i].begin)
+            above++;
+        for (size_t k = above; k < first && runs->list[k].begin <= runs->list[i].end; k++)
+            defect_join(runs, k, i);
+    }
+}
+
 /* One row's runs; those of the row above begin at `above`. */
 static bool defect_row(const struct defect_map *map, const struct defect_rule *rule, const uint8_t *mask, int y,
                        struct defect_runs *runs, size_t above)
@@ -135,13 +149,62 @@ static bool defect_row(const struct defect_map *map, const struct defect_rule *r
         run->kinds[kind[x]]++;
         runs->highest = level[x] > runs->highest ? level[x] : runs->highest;
     }
-    for (size_t i = first; i < runs->count; i++) {
-        while (above < first && runs->list[above].end < runs->list[i].begin)
-            above++;
-        for (size_t k = above; k < first && runs->list[k].begin <= runs->list[i].end; k++)
-            defect_join(runs, k, i);
-    }
+    defect_touch(runs, above, first, runs->count);
     return true;
+}
+
+struct defect_loop {
+    const struct defect_map *map;
+    const struct defect_rule *rule;
+    uint8_t *mask;
+    size_t *rows;              /* where each row's runs begin */
+    struct defect_runs *bands; /* of each band of rows */
+    atomic_bool failed;
+};
+
+/* A band's runs, as if there were no others; clears its mask, if it is not added to. */
+static void defect_band(void *context, int item)
+{
+    struct defect_loop *loop = context;
+    const struct defect_map *map = loop->map;
+    struct defect_runs *runs = &loop->bands[item];
+    int begin, end;
+    thread_band(map->height, item, &begin, &end);
+    if (!loop->rule->more)
+        memset(loop->mask + (size_t)begin * (size_t)map->width, 0, (size_t)(end - begin) * (size_t)map->width);
+    for (int y = begin; y < end; y++) {
+        loop->rows[y] = runs->count;
+        if (!defect_row(map, loop->rule, loop->mask, y, runs, y > begin ? loop->rows[y - 1] : runs->count)) {
+            atomic_store(&loop->failed, true);
+            return;
+        }
+    }
+}
+
+/* One list of all bands' runs. */
+static bool defect_gather(const struct defect_loop *loop, struct defect_runs *all)
+{
+    const int height = loop->map->height;
+    for (int i = 0; i < thread_bands(height); i++)
+        all->room += loop->bands[i].count;
+    all->list = mem_alloc(all->room, sizeof *all->list);
+    for (int i = 0; i < thread_bands(height) && all->list; i++) {
+        const struct defect_runs *band = &loop->bands[i];
+        const size_t first = all->count;
+        int begin, end;
+        thread_band(height, i, &begin, &end);
+        for (size_t k = 0; k < band->count; k++) {
+            all->list[all->count] = band->list[k];
+            all->list[all->count++].root += (uint32_t)first;
+        }
+        all->highest = band->highest > all->highest ? band->highest : all->highest;
+        for (int y = begin; y < end; y++)
+            loop->rows[y] += first;
+        if (begin > 0)
+            defect_touch(all, loop->rows[begin - 1], first, begin + 1 < end ? loop->rows[begin + 1] : all->count);
+    }
+    loop->rows[height] = all->count;
+    return all->list;
 }
 
 /* The kind of a defect, from its sums; -1: it counts for nothing. */
@@ -163,7 +226,7 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
     return counts ? best : -1;
 }
 
-static void defect_sum(struct defect_runs *runs)
+static void defect_sum(struct defect_runs *runs, const struct defect_rule *rule, const struct defect_map *map)
 {
     for (size_t i = 0; i < runs->count; i++) {
         const uint32_t root = defect_root(runs, (uint32_t)i);
@@ -173,16 +236,19 @@ static void defect_sum(struct defect_runs *runs)
         for (int k = 0; k < DEFECT_KINDS; k++)
             runs->list[root].kinds[k] += runs->list[i].kinds[k];
     }
+    for (size_t i = 0; i < runs->count; i++)
+        if (runs->list[i].root == i)
+            runs->list[i].kind = defect_judge(&runs->list[i], rule, map);
 }
 
-static void defect_paint(struct defect_runs *runs, const size_t *rows, const struct defect_map *map,
-                         const struct defect_rule *rule, uint8_t *mask, struct defect_counts *counts)
+static void defect_paint(struct defect_runs *runs, const size_t *rows, const struct defect_map *map, uint8_t *mask,
+                         struct defect_counts *counts)
 {
     for (int y = 0; y < map->height; y++)
         for (size_t i = rows[y]; i < rows[y + 1]; i++) {
             const struct defect_run *run = &runs->list[i];
             const uint32_t root = defect_root(runs, (uint32_t)i);
-            const int kind = defect_judge(&runs->list[root], rule, map);
+            const int kind = runs->list[root].kind;
             if (kind < 0)
                 continue;
             counts->defects[kind] += root == i;
@@ -194,24 +260,26 @@ static void defect_paint(struct defect_runs *runs, const size_t *rows, const str
 enum error_code defect_find(const struct defect_map *map, const struct defect_rule *rule, uint8_t *mask,
                             struct defect_counts *counts, struct error *err)
 {
+    const int bands = thread_bands(map->height);
     struct defect_runs runs = {0};
-    size_t *rows = mem_alloc((size_t)map->height + 1, sizeof *rows);
-    bool room = rows != NULL;
-    if (!rule->more) {
-        memset(mask, 0, (size_t)map->width * (size_t)map->height);
+    struct defect_loop loop = {.map = map, .rule = rule, .mask = mask};
+    loop.rows = mem_alloc((size_t)map->height + 1, sizeof *loop.rows);
+    loop.bands = mem_calloc((size_t)bands, sizeof *loop.bands);
+    bool room = loop.rows && loop.bands;
+    if (!rule->more)
         *counts = (struct defect_counts){0};
-    }
-    for (int y = 0; y < map->height && room; y++) {
-        rows[y] = runs.count;
-        room = defect_row(map, rule, mask, y, &runs, y ? rows[y - 1] : 0);
-    }
+    if (room)
+        thread_for(bands, defect_band, &loop);
+    room = room && !atomic_load(&loop.failed) && defect_gather(&loop, &runs);
     if (room) {
-        rows[map->height] = runs.count;
-        defect_sum(&runs);
-        defect_paint(&runs, rows, map, rule, mask, counts);
+        defect_sum(&runs, rule, map);
+        defect_paint(&runs, loop.rows, map, mask, counts);
         counts->highest = runs.highest > counts->highest ? runs.highest : counts->highest;
     }
-    free(rows);
+    for (int i = 0; i < bands && loop.bands; i++)
+        free(loop.bands[i].list);
+    free(loop.bands);
+    free(loop.rows);
     free(runs.list);
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a list of defects");
 }
@@ -266,30 +334,95 @@ static void defect_spread_likely(uint8_t *restrict row, const uint8_t *restrict 
     }
 }
 
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, struct error *err)
+struct grow_loop {
+    uint8_t *mask,
+        *room; /* room: of each band five rows: three widened, and those before and after the band as they were */
+    const uint8_t *level;
+    uint8_t from;
+    int width, height;
+};
+
+static uint8_t *defect_grow_room(const struct grow_loop *loop, int item)
 {
-    const size_t n = (size_t)width;
-    uint8_t *wide = mem_calloc(3 * n, 1); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
+    return loop->room + 5 * (size_t)item * (size_t)loop->width;
+}
+
+static void defect_grow_band(void *context, int item)
+{
+    const struct grow_loop *loop = context;
+    const size_t n = (size_t)loop->width;
+    uint8_t *wide = defect_grow_room(loop, item); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
+    const uint8_t *before_all = wide + 3 * n, *after_all = before_all + n;
     bool any[3] = {false, false, false};
-    if (!wide)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
-    any[0] = defect_widen(mask, wide, width);
-    for (int y = 0; y < height; y++) {
+    int begin, end;
+    thread_band(loop->height, item, &begin, &end);
+    any[(begin + 2) % 3] = defect_widen(before_all, wide + (size_t)((begin + 2) % 3) * n, loop->width);
+    any[begin % 3] = defect_widen(loop->mask + (size_t)begin * n, wide + (size_t)(begin % 3) * n, loop->width);
+    for (int y = begin; y < end; y++) {
         const int after = (y + 1) % 3;
-        uint8_t *next = wide + (size_t)after * n, *row = mask + (size_t)y * n;
+        uint8_t *next = wide + (size_t)after * n, *row = loop->mask + (size_t)y * n;
         const uint8_t *before = wide + (size_t)((y + 2) % 3) * n, *here = wide + (size_t)(y % 3) * n;
-        if (y + 1 < height)
-            any[after] = defect_widen(row + n, next, width);
-        else
-            memset(next, 0, n);
-        any[after] = any[after] && y + 1 < height;
-        if ((any[0] || any[1] || any[2]) && level)
-            defect_spread_likely(row, before, here, next, level + (size_t)y * n, from, n);
+        any[after] = defect_widen(y + 1 < end ? row + n : after_all, next, loop->width);
+        if ((any[0] || any[1] || any[2]) && loop->level)
+            defect_spread_likely(row, before, here, next, loop->level + (size_t)y * n, loop->from, n);
         else if (any[0] || any[1] || any[2])
             defect_spread(row, before, here, next, n);
     }
-    free(wide);
+}
+
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, struct error *err)
+{
+    const int bands = thread_bands(height);
+    const size_t n = (size_t)width;
+    struct grow_loop loop = {mask, mem_alloc((size_t)bands, 5 * n), level, from, width, height};
+    if (!loop.room)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
+    for (int i = 0; i < bands; i++) {
+        uint8_t *rows = defect_grow_room(&loop, i) + 3 * n;
+        int begin, end;
+        thread_band(height, i, &begin, &end);
+        if (begin > 0)
+            memcpy(rows, mask + (size_t)(begin - 1) * n, n);
+        else
+            memset(rows, 0, n);
+        if (end < height)
+            memcpy(rows + n, mask + (size_t)end * n, n);
+        else
+            memset(rows + n, 0, n);
+    }
+    thread_for(bands, defect_grow_band, &loop);
+    free(loop.room);
     return OK;
+}
+
+struct count_loop {
+    const uint8_t *mask;
+    int width, height;
+    _Atomic uint64_t counts[DEFECT_GIVEN + 1];
+};
+
+static void defect_count_band(void *context, int item)
+{
+    struct count_loop *loop = context;
+    uint64_t counts[DEFECT_GIVEN + 1] = {0};
+    int begin, end;
+    thread_band(loop->height, item, &begin, &end);
+    const size_t last = (size_t)end * (size_t)loop->width;
+    for (size_t i = (size_t)begin * (size_t)loop->width; (i = defect_clear(loop->mask, i, last)) < last; i++)
+        counts[loop->mask[i]]++;
+    for (int v = 1; v <= DEFECT_GIVEN; v++)
+        if (counts[v])
+            atomic_fetch_add_explicit(&loop->counts[v], counts[v], memory_order_relaxed);
+}
+
+uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1])
+{
+    struct count_loop loop = {.mask = mask, .width = width, .height = height};
+    uint64_t all = 0;
+    thread_for(thread_bands(height), defect_count_band, &loop);
+    for (int v = 0; v <= DEFECT_GIVEN; v++)
+        all += counts[v] = atomic_load(&loop.counts[v]);
+    return all;
 }
 
 struct defect_list {
@@ -328,12 +461,33 @@ static void defect_step(struct defect_list *list, size_t place, const uint8_t *l
         }
 }
 
+struct copy_loop {
+    const uint8_t *from;
+    uint8_t *to, value;
+    int width, height;
+    atomic_bool found; /* the value is among what is copied */
+};
+
+static void defect_copy_band(void *context, int item)
+{
+    struct copy_loop *loop = context;
+    int begin, end;
+    thread_band(loop->height, item, &begin, &end);
+    const size_t first = (size_t)begin * (size_t)loop->width, n = (size_t)(end - begin) * (size_t)loop->width;
+    memcpy(loop->to + first, loop->from + first, n);
+    if (memchr(loop->from + first, loop->value, n))
+        atomic_store_explicit(&loop->found, true, memory_order_relaxed);
+}
+
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err)
 {
     const size_t pixels = (size_t)width * (size_t)height;
     struct defect_list list = {0};
-    memcpy(beyond, mask, pixels);
+    struct copy_loop loop = {.from = mask, .to = beyond, .value = value, .width = width, .height = height};
+    thread_for(thread_bands(height), defect_copy_band, &loop);
+    if (!atomic_load(&loop.found))
+        return OK;
     for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++)
         if (mask[i] == value && reach > 0)
             defect_step(&list, i, level, from, width, height, beyond);

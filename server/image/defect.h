@@ -67,6 +67,9 @@ enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, i
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err) MUST_CHECK;
 
+/* How many of a mask's pixels have each value but 0, for which it says 0. Returns their sum. */
+uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1]);
+
 /* From `at` on, the first of a mask's pixels that may not be 0, to within eight; or `count`, or a few before it. */
 size_t defect_clear(const uint8_t *mask, size_t at, size_t count);
 

@@ -236,16 +236,11 @@ static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknow
 
 static void repair_count(struct restoration *r, const uint8_t *mask)
 {
-    const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
-    uint64_t counts[DEFECT_GIVEN + 1] = {0};
-    size_t damaged = 0;
-    for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++) {
-        counts[mask[i]]++;
-        damaged += mask[i] != 0;
-    }
-    r->damage.share = (double)damaged / (double)pixels;
+    const double pixels = (double)r->picture->width * r->picture->height;
+    uint64_t counts[DEFECT_GIVEN + 1];
+    r->damage.share = (double)defect_count(mask, r->picture->width, r->picture->height, counts) / pixels;
     for (int k = 0; k < DEFECT_KINDS; k++)
-        r->damage.shares[k] = (double)counts[1 + k] / (double)pixels;
+        r->damage.shares[k] = (double)counts[1 + k] / pixels;
     r->damage.given = counts[DEFECT_GIVEN] > 0;
 }
 

@@ -459,29 +459,31 @@ static enum error_code fill_all(struct fill *f, struct error *err)
     return code;
 }
 
-/* How many pixels the windows do not see. */
-static double fill_unseen(const struct fill *f)
+struct empty_loop {
+    const struct fill *f;
+    atomic_bool any;
+};
+
+static void fill_empty_core(void *context, int core)
 {
-    const size_t pixels = (size_t)f->picture->width * (size_t)f->picture->height;
-    size_t holes = 0;
-    for (size_t i = 0; (i = defect_clear(f->unknown, i, pixels)) < pixels; i++)
-        holes += f->unknown[i] != 0;
-    return (double)holes;
+    struct empty_loop *loop = context;
+    const struct fill_cut *cut = &loop->f->cut;
+    struct fill_window w = {.cut = cut, .picture = loop->f->picture, .mask_of = loop->f->unknown};
+    w.x = fill_begin_at(core % cut->columns, cut->core_width, cut->width, w.picture->width);
+    w.y = fill_begin_at(core / cut->columns, cut->core_height, cut->height, w.picture->height);
+    if (loop->f->used[core])
+        fill_measure(&w);
+    if (w.empty)
+        atomic_store_explicit(&loop->any, true, memory_order_relaxed);
 }
 
 /* Whether any window of the picture shows little else than a hole: the network is not for these. */
 static bool fill_any_empty(const struct fill *f)
 {
-    bool any = false;
-    for (int i = 0; i < f->cut.rows * f->cut.columns && f->large && !any; i++) {
-        struct fill_window w = {.cut = &f->cut, .picture = f->picture, .mask_of = f->unknown};
-        w.x = fill_begin_at(i % f->cut.columns, f->cut.core_width, f->cut.width, f->picture->width);
-        w.y = fill_begin_at(i / f->cut.columns, f->cut.core_height, f->cut.height, f->picture->height);
-        if (f->used[i])
-            fill_measure(&w);
-        any = w.empty;
-    }
-    return any;
+    struct empty_loop loop = {.f = f};
+    if (f->large)
+        thread_for(f->cut.rows * f->cut.columns, fill_empty_core, &loop);
+    return atomic_load(&loop.any);
 }
 
 /* The picture as one window, where those that it needs have as many pixels or more. Returns whether it is. */
@@ -546,7 +548,9 @@ enum error_code repair_fill(struct step *step, uint8_t *mask, const uint8_t *unk
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
     enum error_code code = fill_create(&f, err);
-    f.large = fill_unseen(&f) > (1 - FILL_KNOWN) * f.cut.core_width * f.cut.core_height / 2;
+    uint64_t counts[DEFECT_GIVEN + 1];
+    const uint64_t unseen = defect_count(f.unknown, picture->width, picture->height, counts);
+    f.large = (double)unseen > (1 - FILL_KNOWN) * f.cut.core_width * f.cut.core_height / 2;
     if (code == OK && f.network)
         code = fill_as_one(&f, &done, err);
     if (code == OK && !done)
