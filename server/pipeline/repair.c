@@ -297,7 +297,6 @@ enum error_code repair_step(struct step *step, struct error *err)
         code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
     repair_keep_room(step, unknown, room);
     if (code == OK) {
-        repair_count(r, mask); /* of which some may have been left alone */
         repair_show(found, r->options.mask_kinds);
         image_destroy(&r->mask);
         r->mask = found;

@@ -29,12 +29,11 @@ enum error_code repair_network(struct step *step, enum model_role role, const st
                                const struct run_input *inputs, const struct run_output *output,
                                struct error *err) MUST_CHECK;
 
-/* Fills the picture where the mask (a byte a pixel) is not 0; `strength` is how much of that is used, 0..1. Where the
- * fill shows nothing that is damaged, what was found (not DEFECT_GIVEN) is left alone and taken from the mask. Beyond
- * the mask it changes pixels that are at most REPAIR_FEATHER px away, and no others. unknown: a mask that covers that
- * one, and what else is not to be seen while it is filled; NULL: nothing else. */
+/* Fills the picture where the mask (a byte a pixel) is not 0; `strength` is how much of that is used, 0..1. Beyond the
+ * mask it changes pixels that are at most REPAIR_FEATHER px away, and no others. unknown: a mask that covers that one,
+ * and what else is not to be seen while it is filled; NULL: nothing else. */
 #define REPAIR_FEATHER 2
-enum error_code repair_fill(struct step *step, uint8_t *mask, const uint8_t *unknown, double strength,
+enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_t *unknown, double strength,
                             struct error *err) MUST_CHECK;
 
 /* Of a picture with holes everywhere: how many megapixels its windows have, counted with what they share. info: the

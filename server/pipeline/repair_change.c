@@ -139,6 +139,11 @@ void fill_changes_free(struct fill_changes *changes)
     free(changes->row_ends);
 }
 
+static size_t changes_begin(const struct fill_changes *changes, int y)
+{
+    return y ? changes->row_ends[y - 1] : 0;
+}
+
 /* The cores that a place belongs to: its own, and one that it is blended with. Returns from where on it may be others.
  */
 static int changes_cores(int place, int core, int blend, int cores, int *first, int *last)
@@ -154,7 +159,7 @@ void fill_changes_used(const struct fill_changes *changes, const struct fill_cut
     for (int y = 0; y < changes->height; y++) {
         int top, bottom, left, right, next = 0;
         changes_cores(y, cut->core_height, cut->blend, cut->rows, &top, &bottom);
-        for (size_t i = fill_changes_begin(changes, y); i < changes->row_ends[y]; i++) {
+        for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
             if ((int)changes->list[i].x < next)
                 continue;
             next = changes_cores((int)changes->list[i].x, cut->core_width, cut->blend, cut->columns, &left, &right);
@@ -182,7 +187,7 @@ static float change_share(int side, int overlap, int place, int core, int cores)
 /* The first change of a row whose x is not below `x`. */
 static size_t changes_find(const struct fill_changes *changes, int y, int x)
 {
-    size_t low = fill_changes_begin(changes, y), high = changes->row_ends[y];
+    size_t low = changes_begin(changes, y), high = changes->row_ends[y];
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         if ((int)changes->list[middle].x < x)
@@ -278,14 +283,15 @@ static void change_apply(void *context, int item)
     int begin, end;
     thread_band(changes->height, item, &begin, &end);
     for (int y = begin; y < end; y++)
-        for (size_t i = fill_changes_begin(changes, y); i < changes->row_ends[y]; i++) {
+        for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
             const struct fill_change *change = &changes->list[i];
+            const float alpha = 1 - (float)change->away / (REPAIR_FEATHER + 1);
             float own[3] = {change->rgb[0], change->rgb[1], change->rgb[2]};
             if (loop->colour)
                 colour_from_srgb(loop->colour, own, own, 1);
             if (loop->colour && loop->to->channels == 1)
                 own[1] = own[2] = own[0];
-            change_mix(loop->to, y, (int)change->x, own, change->share * loop->strength);
+            change_mix(loop->to, y, (int)change->x, own, alpha * loop->strength);
         }
 }
 

@@ -57,7 +57,7 @@ struct fill_flight {
 struct fill {
     struct step *step;
     const struct image *picture;
-    const uint8_t *mask, *unknown; /* what may be filled; what the windows do not see */
+    const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
     struct fill_cut cut, grain;    /* grain: of the windows that it would have if it were not one */
     struct fill_changes changes;
     bool *used;   /* of the cores: which have something to do */
@@ -530,7 +530,7 @@ static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err
     return OK;
 }
 
-enum error_code repair_fill(struct step *step, uint8_t *mask, const uint8_t *unknown, double strength,
+enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_t *unknown, double strength,
                             struct error *err)
 {
     struct restoration *r = step->r;
@@ -555,8 +555,6 @@ enum error_code repair_fill(struct step *step, uint8_t *mask, const uint8_t *unk
         code = fill_as_one(&f, &done, err);
     if (code == OK && !done)
         code = fill_no_room(&f, fill_all(&f, err), err);
-    if (code == OK)
-        code = fill_changes_weigh(&f.changes, picture, mask, err);
     if (code == OK)
         fill_changes_apply(&f.changes, r->picture, NULL, strength);
     if (code == OK && picture != r->picture)

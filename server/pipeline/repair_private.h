@@ -116,7 +116,6 @@ void fill_roughen(struct fill_window *w, int block);
 struct fill_change {
     uint32_t x : 30, away : 2; /* px from the mask */
     float rgb[3];              /* the sum of the windows by their shares */
-    float share;               /* of it, that is used */
 };
 
 struct fill_changes {
@@ -136,17 +135,6 @@ void fill_changes_used(const struct fill_changes *changes, const struct fill_cut
 
 /* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. */
 void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count);
-
-/* The first of a row. */
-static inline size_t fill_changes_begin(const struct fill_changes *changes, int y)
-{
-    return y ? changes->row_ends[y - 1] : 0;
-}
-
-/* Sets how much of each change is used, when all windows are added (repair_weigh.c). What is left alone is taken from
- * the mask. */
-enum error_code fill_changes_weigh(struct fill_changes *changes, const struct image *picture, uint8_t *mask,
-                                   struct error *err) MUST_CHECK;
 
 /* Mixes the changes into a picture. colour: of its samples; NULL: sRGB. */
 void fill_changes_apply(const struct fill_changes *changes, struct image *to, const struct colour *colour,
