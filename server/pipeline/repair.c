@@ -249,10 +249,12 @@ static void repair_show(struct image *mask, bool kinds)
 {
     const size_t pixels = (size_t)mask->width * (size_t)mask->height;
     uint8_t *v = mask->pixels;
-    for (size_t i = 0; i < pixels && !kinds; i++)
-        v[i] = v[i] ? 255 : 0;
-    for (size_t i = 0; i < pixels && kinds; i++)
-        v[i] = defect_grays[v[i]];
+    if (kinds)
+        for (size_t i = 0; i < pixels; i++)
+            v[i] = defect_grays[v[i]];
+    else
+        for (size_t i = 0; i < pixels; i++) /* this vectorises */
+            v[i] = v[i] ? 255 : 0;
 }
 
 /* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */

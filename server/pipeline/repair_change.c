@@ -93,10 +93,8 @@ static void change_band(void *context, int item)
         const bool listing = changes->list != NULL;
         const size_t first = y && listing ? changes->row_ends[y - 1] : 0;
         size_t count = 0;
-        if ((listing && changes->row_ends[y] == first) || !change_row(loop, y, &room)) {
-            changes->row_ends[y] = first;
+        if ((listing && changes->row_ends[y] == first) || !change_row(loop, y, &room))
             continue;
-        }
         for (int x = 0; x < changes->width; x++)
             if (room.away[x] <= REPAIR_FEATHER) {
                 if (listing)
