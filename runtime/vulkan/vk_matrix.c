@@ -291,7 +291,7 @@ static uint32_t matrix_early_flag(const struct op_conv2d *args, const struct vk_
     const bool fits = y->fp16 && y->layout.group_log == 2 && y->layout.blocks % 8 == 0 &&
                       (!residual1->n || residual1->layout.group_log == 2) &&
                       (!residual2->n || residual2->layout.group_log == 2);
-    const bool adds = (flags & (FLAG_TRANSFORM | FLAG_OUT_SCALE)) == 0 && (args->activation == ACTIVATION_NONE || last);
+    const bool adds = (flags & FLAG_TRANSFORM) == 0 && (args->activation == ACTIVATION_NONE || last);
     return !none && fits && adds && shuffle == 1 && args->gain * args->scale >= LEAST_FACTOR ? FLAG_EARLY : 0;
 }
 

@@ -53,6 +53,7 @@ bool has(uint flag) { return (FLAGS & flag) != 0; }
 f16vec4 halves(uvec2 v) { return f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v.y)); }
 
 #define LATE(flag) has(flag)
+#define DIVISOR(scale) scale
 #include "leave.glsl"
 
 #define HELD(m, slot) vec4(sum_get(sum_element(m, element_at(slot, 0))), sum_get(sum_element(m, element_at(slot, 1))), \

@@ -4,19 +4,28 @@
 bool early() { return has(FLAG_EARLY) && PER == 2; }
 #define LATE(flag) (has(flag) && !early())
 
+// What residuals can be divided by, and the sum is then multiplied by: in place of 0 the least number of fp16.
+vec4 divisor(vec4 scale) { return mix(scale, vec4(5.9604645e-8), equal(scale, vec4(0.0))); }
+#define DIVISOR(scale) (early() ? divisor(scale) : scale)
+
 #if FP16
 // What the sums of two quads of a pixel begin with.
 void early_pair(uint n, uint quad, uint at, out vec4 low, out vec4 high)
 {
     const uint size = p.out_h * p.out_w;
-    const float factor = has(FLAG_SCALED) ? 1.0 / (p.gain * p.scale) : 1.0; // of the sum at the end
+    // By what the sum is multiplied at the end, the residuals are divided here.
+    vec4 low_factor = vec4(has(FLAG_SCALED) ? 1.0 / (p.gain * p.scale) : 1.0), high_factor = low_factor;
+    if (has(FLAG_OUT_SCALE)) {
+        low_factor /= divisor(vec4(out_scale[quad_index(p.out_scale, n, quad, 1, 0)]));
+        high_factor /= divisor(vec4(out_scale[quad_index(p.out_scale, n, quad + 1, 1, 0)]));
+    }
     uvec4 first = uvec4(0), second = uvec4(0);
     if (has(FLAG_RESIDUAL1))
         first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
     if (has(FLAG_RESIDUAL2))
         second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
-    low = factor * (p.residual1_scale * vec4(halves(first.xy)) + p.residual2_scale * vec4(halves(second.xy)));
-    high = factor * (p.residual1_scale * vec4(halves(first.zw)) + p.residual2_scale * vec4(halves(second.zw)));
+    low = low_factor * (p.residual1_scale * vec4(halves(first.xy)) + p.residual2_scale * vec4(halves(second.xy)));
+    high = high_factor * (p.residual1_scale * vec4(halves(first.zw)) + p.residual2_scale * vec4(halves(second.zw)));
 }
 
 // For conv2d.comp: `sum` of a subgroup whose first pixel is that one. One loop: drivers do not unroll deep nests.

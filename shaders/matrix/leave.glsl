@@ -41,7 +41,7 @@ quad_finish quad_finish_of(uint n, uint quad)
     if (quad >= p.out_blocks)
         return f;
     if (has(FLAG_OUT_SCALE))
-        f.scale *= vec4(out_scale[quad_index(p.out_scale, n, quad, 1, 0)]);
+        f.scale *= DIVISOR(vec4(out_scale[quad_index(p.out_scale, n, quad, 1, 0)]));
     if (has(FLAG_BIAS))
         f.bias = bias[quad];
     if (ACTIVATION == ACTIVATION_PRELU)

@@ -1,7 +1,7 @@
 /* Operators that a backend may do together or without waiting between them, in graphs, on every device against the
  * reference: convolutions that read what others have written in dense blocks, whose memory comes round again, a pixel
- * shuffle behind one, a scale and shift of half of one's channels, and a value a channel that one adds. Under the
- * validation layer. */
+ * shuffle behind one, a scale and shift of half of one's channels, a value a channel that one adds, and a U-Net. Under
+ * the validation layer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -235,6 +235,58 @@ static void level_create(struct net *net, const struct level *form)
     assert_int_equal(graph_finish(graph, &err), OK);
 }
 
+struct unet {
+    int n, h, w, channels, deep;
+};
+
+/* x, and two convolutions of it behind a factor a channel, some of which are 0, and `plus`. */
+static struct view unet_block(struct net *net, struct view x, struct view plus)
+{
+    const int channels = graph_channels(net->graph, x);
+    const struct tensor t = *graph_tensor_of(net->graph, x);
+    const struct view inner = graph_temp(net->graph, t.n, channels, t.h, t.w);
+    const struct view out = graph_temp(net->graph, t.n, channels, t.h, t.w);
+    float factors[128];
+    struct error err = ERROR_INIT;
+    conv(net, x, inner, 3);
+    struct node *node = conv(net, inner, out, 3);
+    for (int i = 0; i < channels; i++)
+        factors[i] = i % 5 == 2 ? 0 : draw(net);
+    assert_int_equal(param_from_values(&net->params[net->param_count], factors, (size_t)channels, &err), OK);
+    node->in[OP_OUT_SCALE] = graph_constant(net->graph, net->params[net->param_count++], channels, 1, 1);
+    node->in[OP_RESIDUAL1] = x;
+    node->in[OP_RESIDUAL2] = plus;
+    node->args.conv2d.activation = ACTIVATION_NONE;
+    node->args.conv2d.residual1_scale = 1;
+    node->args.conv2d.residual2_scale = 0.5f;
+    return out;
+}
+
+/* DRUNet's: blocks, half the size, blocks, the whole size again, and what was there before. */
+static void unet_create(struct net *net, const struct unet *form)
+{
+    struct error err = ERROR_INIT;
+    const int rgb = 3, n = form->n, h = form->h, w = form->w, c = form->channels;
+    *net = (struct net){.state = 23};
+    assert_int_equal(graph_create(&net->graph, &err), OK);
+    struct graph *graph = net->graph;
+    const struct view x = graph_tensor(graph, TENSOR_INPUT, n, h, w, 1, &rgb);
+    const struct view first = graph_temp(graph, n, c, h, w), deep = graph_temp(graph, n, form->deep, h / 2, w / 2);
+    const struct view flat = graph_temp(graph, n, 4 * c, h / 2, w / 2), up = graph_temp(graph, n, c, h, w);
+    conv(net, x, first, 3);
+    struct node *node = conv(net, unet_block(net, unet_block(net, first, VIEW_NONE), VIEW_NONE), deep, 2);
+    node->args.conv2d.stride = 2;
+    node->args.conv2d.pad = 0;
+    conv(net, unet_block(net, unet_block(net, deep, VIEW_NONE), deep), flat, 1);
+    node = graph_node(graph, OP_PIXEL_SHUFFLE, up);
+    assert_non_null(node);
+    node->in[OP_X] = flat;
+    node->args.shuffle.factor = 2;
+    conv(net, unet_block(net, unet_block(net, up, VIEW_NONE), first),
+         graph_tensor(graph, TENSOR_OUTPUT, n, h, w, 1, &rgb), 3);
+    assert_int_equal(graph_finish(graph, &err), OK);
+}
+
 static void net_destroy(struct net *net, struct device *const *devices, int count)
 {
     for (int i = 0; i < count; i++)
@@ -300,8 +352,8 @@ static void compare(struct device *reference, struct device *device, struct net 
     free(got);
 }
 
-/* Numbers beyond what fp32 on matrices can take, in the input or the weights, in front of fp16: the run is right, or says
- * that it is not finite. ReLU and what rounds to fp16 would hide it. */
+/* Numbers beyond what fp32 on matrices can take, in the input or the weights, in front of fp16: the run is right, or
+ * says that it is not finite. ReLU and what rounds to fp16 would hide it. */
 static void test_wide(struct device *reference, struct device *device, float input, float weight)
 {
     enum { H = 18, W = 20 };
@@ -365,9 +417,14 @@ static void test_device(struct device *reference, struct device *device)
     };
     static const struct level levels[] = {
         {1, 17, 19, 32, 32}, {2, 9, 16, 64, 48}, {3, 5, 7, 16, 16}, {1, 6, 5, 12, 20}};
+    static const struct unet unets[] = {{1, 200, 24, 32, 64}, {2, 34, 46, 64, 96}, {1, 78, 20, 16, 48}};
     struct device_info info;
     struct net net;
     device_info(device, &info);
+    for (size_t i = 0; i < sizeof unets / sizeof unets[0]; i++) {
+        unet_create(&net, &unets[i]);
+        compare(reference, device, &net, "a U-Net", i);
+    }
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         level_create(&net, &levels[i]);
         compare(reference, device, &net, "shuffle and a value a channel", i);
