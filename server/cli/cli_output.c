@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,12 @@ enum error_code cli_output_folder(const struct restoration *r, const char *input
     return code;
 }
 
+void cli_output_names(FILE *out, const char *input, const char *written)
+{
+    char from[4 * PATH_MAX], to[4 * PATH_MAX];
+    fprintf(out, "%s -> %s", utf8_escape(from, sizeof from, input), utf8_escape(to, sizeof to, written));
+}
+
 void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds)
 {
     int restored = 0, kept = 0;
@@ -240,9 +247,9 @@ void cli_output_line(FILE *out, const struct restoration *r, const char *input, 
     }
     if (kept)
         snprintf(stay, sizeof stay, ", %d kept as %s", kept, kept == 1 ? "it came" : "they came");
-    fprintf(out, "%s -> %s  %dx%d -> %dx%d, %d of %d faces restored%s, %.1f s on %s\n", input, written,
-            r->in_info.width, r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count, stay,
-            seconds, r->device);
+    cli_output_names(out, input, written);
+    fprintf(out, "  %dx%d -> %dx%d, %d of %d faces restored%s, %.1f s on %s\n", r->in_info.width, r->in_info.height,
+            r->out_info.width, r->out_info.height, restored, r->face_count, stay, seconds, r->device);
 }
 
 void cli_output_json(FILE *out, const struct restoration *r, const char *input, const char *written)

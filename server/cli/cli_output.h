@@ -43,6 +43,9 @@ enum error_code cli_output_stdout(const struct restoration *r, struct error *err
 enum error_code cli_output_folder(const struct restoration *r, const char *input, const char *name, const char *folder,
                                   const char *path, struct error *err) MUST_CHECK;
 
+/* Prints "input -> written", fit for a terminal: file names may have any characters. */
+void cli_output_names(FILE *out, const char *input, const char *written);
+
 /* Prints one line that says what happened to a file. */
 void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ static void cli_restore_print_failure(const struct cli_restore_run *run, const c
     char words[2 * sizeof((struct error *)0)->text];
     if (!run->json) {
         const bool named = !strncmp(text, path, strlen(path)); /* the system's errors begin with the path */
-        fprintf(stderr, "restored: %s%s%s%s\n", named ? "" : path, named ? "" : ": ",
+        char shown[4 * PATH_MAX];
+        fprintf(stderr, "restored: %s%s%s%s\n", named ? "" : utf8_escape(shown, sizeof shown, path), named ? "" : ": ",
                 code == ERROR_UNSUPPORTED ? "skipped: " : "",
                 named ? text : cli_restore_words(words, sizeof words, text));
         return;
@@ -242,8 +244,10 @@ enum cli_restore_outcome cli_restore_one(struct cli_restore_run *run, const stru
     run->batch.megapixels = input->megapixels;
     run->batch.left -= input->megapixels;
     code = run->dry_run ? cli_restore_path(run, input, path, sizeof path, &err) : cli_restore_input(run, input, &err);
-    if (!code && run->dry_run)
-        fprintf(run->told, "%s -> %s\n", input->path, path);
+    if (!code && run->dry_run) {
+        cli_output_names(run->told, input->path, path);
+        putc('\n', run->told);
+    }
     run->failed = code;
     snprintf(run->failure, sizeof run->failure, "%s", err.text);
     if (code && !(code == ERROR_CANCELLED && atomic_load(&cli_restore_stopped)))

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/utf8.h"
 #include "server/cli/cli_inputs.h"
 
 #define WATCH_EVENTS (IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
@@ -130,7 +131,9 @@ static enum error_code watch_look(struct watch *watch, const char *folder, const
     for (const char *at = inner; (at = strchr(at, '/')); at++)
         depth++;
     if (depth > WATCH_DEPTH) {
-        fprintf(stderr, "restored: %s: not watched, because it is more than %d folders deep\n", path, WATCH_DEPTH);
+        char shown[4 * PATH_MAX];
+        fprintf(stderr, "restored: %s: not watched, because it is more than %d folders deep\n",
+                utf8_escape(shown, sizeof shown, path), WATCH_DEPTH);
         return OK;
     }
     struct error local = ERROR_INIT;

@@ -27,6 +27,17 @@ describe('restore', () => {
     assert.match(out, /^two\.png -> results\/restored_imgs\/two\.png {2}240x128 -> 480x256, 0 of 2 faces restored, 2 kept as they came, [\d.]+ s on (vulkan:\d+|cpu)\n/);
   });
 
+  test('control characters in file names do not reach the terminal', async () => {
+    put('in/a\x1b[2J\nb.png', fixture('two.png'));
+    put('in/c\x07.png', 'no picture');
+    const args = ['in', '-o', 'out', '--faces', 'none', ...quick], shown = 'in/a\\x1B[2J\\x0Ab.png -> out/restored_imgs/a\\x1B[2J\\x0Ab.png';
+    assert.equal((await restore(...args, '--dry_run')).out.split('\n')[0], shown);
+    const { out, err } = await restore(...args);
+    assert.ok(out.startsWith(`${shown}  240x128 -> `), out);
+    assert.ok(err.includes('restored: in/c\\x07.png: skipped: '), err);
+    assert.ok(fs.existsSync(path.join(here, 'out/restored_imgs/a\x1b[2J\nb.png')), 'the file has its name');
+  });
+
   test('options with one dash, with =, with - for _, and short ones with their value', async () => {
     put('two.png', fixture('two.png'));
     const { status, out, err } = await restore('two.png', '-bg_upsampler', 'none', '-only_center_face', '--parse=false', '-s1.5', '-w', '0.5', '-suffix', 'x', '--png-level=1', '--ext', 'jpg');
