@@ -289,7 +289,7 @@ static void window_list_near(const struct fill_window *w, int y, int end)
 {
     const int width = w->cut->width;
     for (; y < end; y++) {
-        int from, to, rows, count = fill_window_first(w->near_ends, y);
+        int from = 0, to = 0, rows, count = fill_window_first(w->near_ends, y);
         const uint8_t *sum = count < w->near_ends[y] ? window_near(w, y, &from, &to, &rows) : NULL;
         for (size_t x = (size_t)from; sum && (x = defect_clear(sum, x, (size_t)to + 8)) <= (size_t)to; x++)
             if (sum[x])
