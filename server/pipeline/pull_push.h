@@ -11,8 +11,7 @@
 void pull_push(float *rgb, const float *mask, int h, int w, float *scratch);
 size_t pull_push_scratch(int h, int w);
 
-/* ---- the same for a picture that is read once, in bands that different threads may have ---------------------------
- */
+/* ---- the same for a picture that is read once, in bands that threads share --------------------------------------- */
 
 #define PULL_LEVELS 32 /* halvings of any side */
 #define PULL_BAND 32   /* rows of the picture */

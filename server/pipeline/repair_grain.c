@@ -5,8 +5,8 @@
 
 #include "server/pipeline/repair_private.h"
 
-#define FILL_GRAIN_FULL                                                                                                \
-    8.0f /* px from what is known: from here on a hole gets all of the grain, from FILL_GRAIN_FROM on some */
+/* px from what is known: from here on a hole gets all of the grain, from FILL_GRAIN_FROM on some. */
+#define FILL_GRAIN_FULL 8.0f
 
 /* A bell curve of variance 1, the same for a place whenever it is asked for: four bytes of a hash (splitmix64). */
 static float grain_noise(int x, int y)

@@ -1,4 +1,4 @@
-/* One window of the fill, without a network: what is known of it, a smooth fill, grain. */
+/* One window of the fill, without a network and grain: what is known of it, what is near its holes, a smooth fill. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -76,6 +76,12 @@ void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *
     w->deep = (atomic_bool *)(w->mask + pixels);
 }
 
+/* Where the band that begins at y ends. */
+static int window_band_end(const struct fill_window *w, int y)
+{
+    return y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+}
+
 static float *window_band_room(const struct fill_window *w, int y)
 {
     return (float *)w->scratch + pull_room(w->cut->height, w->cut->width) +
@@ -151,7 +157,7 @@ void fill_begin(struct fill_window *w)
 
 void fill_read(struct fill_window *w, int y, bool smooth)
 {
-    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    const int width = w->cut->width, end = window_band_end(w, y);
     float *rgb = window_band_room(w, y), *row = rgb + 8 * (size_t)width;
     for (int i = y; i < end; i++)
         window_mask(w, i);
@@ -238,7 +244,7 @@ static const uint8_t *window_near(const struct fill_window *w, int y, int *from,
     return sum;
 }
 
-/* The block of a place, or that a place's grain is measured with. */
+/* The block that a place lies in. */
 static size_t window_block(const struct fill_window *w, int x, int y)
 {
     const struct fill_cut *grain = w->cut->grain;
@@ -265,7 +271,7 @@ void fill_count_near(struct fill_window *w)
 
 void fill_list(struct fill_window *w, int y, bool smooth)
 {
-    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    const int width = w->cut->width, end = window_band_end(w, y);
     if (smooth)
         pull_push_band(&w->pull, y);
     for (; y < end; y++) {
@@ -299,7 +305,7 @@ static void window_list_near(const struct fill_window *w, int y, int end)
 
 void fill_take(struct fill_window *w, int y)
 {
-    const int end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    const int end = window_band_end(w, y);
     const int first = fill_window_first(w->near_ends, y), last = w->near_ends[end - 1];
     const float *from = w->result + 3 * (size_t)first;
     for (int i = first; i < last; i++)
@@ -418,7 +424,7 @@ static void window_known(const struct fill_window *w, int y, int end)
 
 void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, bool blank)
 {
-    const int width = w->cut->width, end = y + PULL_BAND < w->cut->height ? y + PULL_BAND : w->cut->height;
+    const int width = w->cut->width, end = window_band_end(w, y);
     window_list_near(w, y, end);
     if (w->plain)
         window_known(w, y, end);
