@@ -19,7 +19,7 @@ from PIL import Image
 from models.training import common
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
 from models.training.drawing import Painter, column, curves, draw, fractal, limbs, line, places, slots, smooth, stamp
-from models.training.lookalikes import (beads, cutouts, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh,
+from models.training.lookalikes import (beads, cutouts, discs, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh,
                                         necklaces, rain, skies, sparks, strands, strokes, twigs, whiskers, wires, writing)
 from models.training.networks_damage import KINDS
 
@@ -127,6 +127,23 @@ def thin_lines(p, flag, faint=1.0):
     draw(planes, owner + p.n * c.flag(0.3), y, x, radius, gaps * (faint * there * c.uniform(0.4, 1.0))[:, None], 4)
     for half in planes.reshape(2, p.n, 1, p.side, p.side):
         p.paint(half, p.colour(0.6, 0.2), THIN)
+
+
+def even_lines(p, flag):
+    """Scratches as even as if they were drawn: straight or hardly bent, of one width, opaque, most across the picture."""
+    each, points = 8, int(1.7 * p.side)
+    c, owner = slots(p.n, each, p.generator)
+    there = (flag[owner] & (c.uniform(0, 1) < p.c.uniform(0.15, 0.8)[owner])).float()
+    length = c.log_uniform(0.3, 1.6) * p.side
+    upright = (math.pi / 2 + c.uniform(-0.1, 0.1)) * torch.ones_like(there)
+    angle = torch.where(c.flag(0.3), upright, c.uniform(0, 2 * math.pi))
+    y, x = (c.uniform(0, 1) * p.side - 0.5 * length * turn for turn in (torch.sin(angle), torch.cos(angle)))
+    y, x, _ = curves(c, y, x, angle, length, points, torch.where(c.flag(0.6), 0 * there, c.uniform(0, 0.3)), 0 * there, there)
+    radius = (p.c.log_uniform(0.4, 1.6)[owner] * c.uniform(0.8, 1.25) * (p.side / 512) ** 0.35).clamp(0.3, 3.2)
+    planes = p.planes(2 * p.n)
+    draw(planes, owner + p.n * c.flag(0.3), y, x, radius[:, None], (there * c.uniform(0.6, 1.0))[:, None], 4)
+    for half in planes.reshape(2, p.n, 1, p.side, p.side):
+        p.paint(half, p.colour(0.75, 0.2), THIN)
 
 
 def cracks(p, flag):
@@ -401,15 +418,16 @@ def folds(p, flag):
 SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05), ("fingerprints", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
-         ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25))
-WHOLE = 0.25  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
+         ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25),
+         ("even", THIN, 0.2))
+WHOLE = 0.4  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
 
 
 # Most worn prints have a hair and nothing else: a faint line must be found without other damage that speaks for it. So many
 # pictures have one kind alone, this often each.
-ALONE, ALONE_KINDS = 0.4, (0.5, 0.2, 0.25, 0.05)
+ALONE, ALONE_KINDS = 0.5, (0.42, 0.25, 0.25, 0.08)
 
 
 def harm(p, masks, damaged, only=None, entire=False):
@@ -447,7 +465,7 @@ def harm(p, masks, damaged, only=None, entire=False):
     real(p, masks, DUST, has["real dust"], 8, 160, 0.25, 0.7)
     if entire:
         blots(p, has["blots"])
-    if entire:
+        even_lines(p, has["even"])
         for its in (THIN, DUST):
             real(p, masks, its, damaged & (~alone | (kind == its)) & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
 
@@ -514,6 +532,7 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         sparks(p, 0.03 * more)
         flakes(p, 0.05 * more)
         rain(p, 0.03 * more)
+        discs(p, 0.03 * more)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)
     writing(p, 0.08 * decoys)

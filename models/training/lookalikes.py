@@ -377,6 +377,25 @@ def rain(p, share):
     p.paint(planes[:, None], column(p.c.uniform(0.75, 1)))
 
 
+def discs(p, share):
+    """The moon, lamps, dots of a diagram: even discs and rings with sharp edges, on a ground of one colour."""
+    flag = p.c.flag(share)
+
+    def make(c):
+        y, x = places(p.side, p.device)
+        out = 0
+        for _ in range(4):
+            v, u = y - column(c.uniform(0.1, 0.9) * p.side), x - column(c.uniform(0.1, 0.9) * p.side)
+            radius = column(c.log_uniform(3, 70) * (p.side / 512))
+            off = torch.sqrt(v**2 + u**2) - radius
+            off = torch.where(column(c.flag(0.25)), off.abs() - 0.15 * radius, off)
+            out = torch.maximum(column(c.flag(0.5).float()) * (0.5 - off).clamp(0, 1), torch.as_tensor(out, device=p.device))
+        return out
+
+    p.paint(column(flag.float()) + 0 * p.opacity, p.colour(0.3, 0.3))
+    p.paint(p.some(flag, make), p.colour(0.7, 0.3))
+
+
 def sparks(p, share):
     """Streaks of fire out of one point, and fireworks: bent, thin at their ends, warm, with a pale core."""
     flag = p.c.flag(share)

@@ -94,7 +94,7 @@ def main():
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
             made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
-                               bare=0.3)
+                               bare=0.4)
         picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
                                                     ("picture", "label", "kind", "pick", "harmed", "kept"))
         picture, label, kind = (torch.rot90(v, turn, (-2, -1)) for v in (picture, label, kind))
