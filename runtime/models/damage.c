@@ -1,6 +1,9 @@
 /* The damage detector (models/training/networks_damage.py): a U-Net at the picture's own size, and a small network that
  * sees the whole picture, reduced. They are two graphs of one file: MODEL_DAMAGE_CONTEXT, once for a picture, and
- * MODEL_DAMAGE_TILE, whose second input is the context enlarged and cut to the tile. */
+ * MODEL_DAMAGE_TILE, whose second input is the context enlarged and cut to the tile; or, of a picture that is one tile,
+ * one: MODEL_DAMAGE_WHOLE. */
+#include <math.h>
+
 #include "runtime/models/unet.h"
 
 #define DAMAGE_CELL 8
@@ -28,7 +31,7 @@ static void damage_smallest(const struct model_info *info, struct session_shape 
 {
     (void)info;
     shape->h = shape->w = 64;
-    shape->variant = MODEL_DAMAGE_ALL;
+    shape->variant = MODEL_DAMAGE_WHOLE;
 }
 
 /* The last convolution writes an output of the graph. */
@@ -40,7 +43,7 @@ static void damage_output(struct model_build *b, const char *name, struct view x
     build_conv(b, name, x, graph_tensor(b->graph, TENSOR_OUTPUT, t.n, t.h, t.w, 1, &channels), kernel);
 }
 
-static void damage_context(struct model_build *b, struct view x)
+static struct view damage_context(struct model_build *b, struct view x)
 {
     const struct view one = unet_act(b, "whole.down1", x, 2, VIEW_NONE);
     const struct view two = unet_act(b, "whole.down2", one, 2, VIEW_NONE);
@@ -48,8 +51,15 @@ static void damage_context(struct model_build *b, struct view x)
     struct view y = unet_act(b, "whole.down4", three, 2, VIEW_NONE);
     y = unet_blocks(b, "whole.bottom", y);
     y = unet_up(b, "whole.up3", y, three);
-    y = unet_up(b, "whole.up2", y, two);
-    damage_output(b, "whole.last", y, 1, model_info(b->model)->context);
+    return unet_up(b, "whole.up2", y, two);
+}
+
+void model_damage_reduced(int h, int w, int *reduced_h, int *reduced_w)
+{
+    const int longest = w > h ? w : h;
+    const double scale = longest > MODEL_DAMAGE_SIDE ? (double)MODEL_DAMAGE_SIDE / longest : 1;
+    *reduced_h = (int)fmax(1, rint(h * scale));
+    *reduced_w = (int)fmax(1, rint(w * scale));
 }
 
 static void damage_tile(struct model_build *b, struct view x, struct view context)
@@ -75,11 +85,19 @@ static void damage_build(struct model_build *b, const struct session_shape *shap
         build_fail(b, ERROR_INVALID, "%d×%d px are not multiples of %d", w, h, DAMAGE_CELL);
         return;
     }
-    struct view x = graph_tensor(b->graph, TENSOR_INPUT, n, h, w, 1, &rgb);
-    if (shape->variant != MODEL_DAMAGE_TILE)
-        damage_context(b, x);
-    if (shape->variant != MODEL_DAMAGE_CONTEXT)
+    const struct view x = graph_tensor(b->graph, TENSOR_INPUT, n, h, w, 1, &rgb);
+    if (shape->variant == MODEL_DAMAGE_CONTEXT) {
+        damage_output(b, "whole.last", damage_context(b, x), 1, info->context);
+    } else if (shape->variant == MODEL_DAMAGE_TILE) {
         damage_tile(b, x, graph_tensor(b->graph, TENSOR_INPUT, n, h / DAMAGE_CELL, w / DAMAGE_CELL, 1, &info->context));
+    } else {
+        int reduced_h, reduced_w;
+        struct view context;
+        model_damage_reduced(h, w, &reduced_h, &reduced_w);
+        const struct view reduced = graph_tensor(b->graph, TENSOR_INPUT, n, reduced_h, reduced_w, 1, &rgb);
+        unet_conv(b, "whole.last", damage_context(b, reduced), 1, 1, &context);
+        damage_tile(b, x, build_resize(b, RESIZE_BILINEAR, context, h / DAMAGE_CELL, w / DAMAGE_CELL));
+    }
 }
 
 const struct architecture architecture_damage = {damage_detect, damage_build, damage_smallest};

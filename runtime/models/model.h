@@ -87,7 +87,7 @@ enum model_means {
 enum model_damage {
     MODEL_DAMAGE_TILE,    /* see model_output_shape */
     MODEL_DAMAGE_CONTEXT, /* of the whole picture, at most MODEL_DAMAGE_SIDE px a side */
-    MODEL_DAMAGE_ALL      /* both, for opening the file */
+    MODEL_DAMAGE_WHOLE    /* both: the picture in one tile, and its context */
 };
 #define MODEL_DAMAGE_KINDS 4 /* thin line, crack or tear, dust or spot, stain or fold */
 #define MODEL_DAMAGE_SIDE 256
@@ -130,12 +130,16 @@ const struct weights *model_weights(const struct model *model);
  * damage detector: a tile {n, 3, h, w} RGB -0.5..0.5 and the context there {n, context, h/8, w/8}, h and w multiples of
  * 8; output {n, 5, h, w}: logits of damage and of its kinds. Context: {n, 3, h, w}; output {n, context, ceil(h/4),
  * ceil(w/4)}, to be enlarged bilinearly (as torch without align_corners) to one value a cell of 8×8 px of the picture,
- * whose sides are filled up to multiples of 8.
+ * whose sides are filled up to multiples of 8. Both in one: the picture {n, 3, h, w} and the same reduced, {n, 3, h',
+ * w'} of model_damage_reduced; output as a tile's.
  * damage detector without context: the picture {n, 3, h, w} RGB -0.5..0.5, its shorter side MODEL_DAMAGE_SIDE px, h and
  * w multiples of unshuffle; output {n, classes, h, w}: logits. filler: input {n, 4, h, w} RGB -1..1, its holes filled
  * by something near (0 where info.side is set), and 1 in holes, 0 elsewhere (h, w multiples of unshuffle, or
  * info.side); output {n, 3, h, w} RGB -1..1, of which holes and what is near them have a meaning. */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
+
+/* The sides of the picture of which a damage detector's context is made. */
+void model_damage_reduced(int h, int w, int *reduced_h, int *reduced_w);
 
 /* The network's nodes at this shape, for callers that make plans without a session. */
 enum error_code model_graph(const struct model *model, const struct session_shape *shape, struct graph **out,

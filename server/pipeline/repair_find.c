@@ -18,6 +18,7 @@ struct find {
     const struct model_info *info;
     const struct image *picture;
     int rows, columns; /* cells of the picture: its sides are filled up to multiples of a cell's */
+    bool one;          /* the picture is one window, and its context is made in the same run */
     float *context, *pixels, *cells, *logits; /* logits: of the reduced picture */
     int *across, *down;    /* which pixels of the picture a window has: its edge is repeated beyond it */
     int height, width;     /* of the context, or of the reduced picture */
@@ -113,6 +114,12 @@ static void find_reduce_row(void *context, int y)
     free(sums);
 }
 
+static struct raster_source find_source(const float *pixels, int width)
+{
+    return (struct raster_source){
+        .form = RASTER_F32, .data = pixels, .stride = 3 * sizeof *pixels * (size_t)width};
+}
+
 static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
 {
     struct find_reduced reduced = {.picture = picture, .h = h, .w = w, .out = out};
@@ -120,29 +127,33 @@ static enum error_code find_reduce(const struct image *picture, int h, int w, fl
     return atomic_load(&reduced.failed) ? error_set(err, ERROR_NO_MEMORY, "out of memory") : OK;
 }
 
+/* The picture of which the context is made. */
+static enum error_code find_small(struct find *f, struct session_shape *shape, struct error *err)
+{
+    *shape = (struct session_shape){.n = 1, .variant = MODEL_DAMAGE_CONTEXT};
+    model_damage_reduced(f->picture->height, f->picture->width, &shape->h, &shape->w);
+    f->pixels = mem_alloc((size_t)shape->h * (size_t)shape->w, 3 * sizeof *f->pixels);
+    return f->pixels ? find_reduce(f->picture, shape->h, shape->w, f->pixels, err)
+                     : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
 /* The context of the whole picture. */
 static enum error_code find_context(struct find *f, struct error *err)
 {
-    const int longest = f->picture->width > f->picture->height ? f->picture->width : f->picture->height;
-    const double scale = longest > MODEL_DAMAGE_SIDE ? (double)MODEL_DAMAGE_SIDE / longest : 1;
-    const struct session_shape shape = {.n = 1,
-                                        .h = (int)fmax(1, rint(f->picture->height * scale)),
-                                        .w = (int)fmax(1, rint(f->picture->width * scale)),
-                                        .variant = MODEL_DAMAGE_CONTEXT};
+    struct session_shape shape;
+    enum error_code code = find_small(f, &shape, err);
     f->height = (shape.h + 3) / 4;
     f->width = (shape.w + 3) / 4;
-    float *small = mem_alloc((size_t)shape.h * (size_t)shape.w, 3 * sizeof *small);
     f->context = mem_alloc((size_t)f->info->context * (size_t)f->height * (size_t)f->width, sizeof *f->context);
-    const struct raster_source source = {
-        .form = RASTER_F32, .data = small, .stride = 3 * sizeof *small * (size_t)shape.w};
+    const struct raster_source source = find_source(f->pixels, shape.w);
     const struct run_input input = {.images = &source};
     const struct run_output output = {.planes = f->context};
-    enum error_code code = small && f->context ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
-    if (code == OK)
-        code = find_reduce(f->picture, shape.h, shape.w, small, err);
+    if (code == OK && !f->context)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
         code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
-    free(small);
+    free(f->pixels);
+    f->pixels = NULL;
     return code;
 }
 
@@ -151,11 +162,10 @@ struct find_window {
     int begin_x, begin_y, end_x, end_y; /* what of the picture it is for */
 };
 
-static enum error_code find_window(struct find *f, struct find_window *window, struct error *err)
+/* The context enlarged and cut to a window. */
+static enum error_code find_cells(struct find *f, const struct find_window *window, struct error *err)
 {
     const int cell = f->info->unshuffle;
-    const size_t at = (size_t)window->begin_y * (size_t)f->picture->width + (size_t)window->begin_x;
-    const struct session_shape shape = {.n = 1, .h = window->height, .w = window->width, .variant = MODEL_DAMAGE_TILE};
     const struct damage_cut cut = {.context = f->context,
                                    .channels = f->info->context,
                                    .height = f->height,
@@ -166,6 +176,14 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                    .y = window->y / cell,
                                    .w = window->width / cell,
                                    .h = window->height / cell};
+    return damage_cut(&cut, f->cells) ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+static enum error_code find_window(struct find *f, struct find_window *window, struct error *err)
+{
+    const size_t at = (size_t)window->begin_y * (size_t)f->picture->width + (size_t)window->begin_x;
+    const struct session_shape shape = {
+        .n = 1, .h = window->height, .w = window->width, .variant = f->one ? MODEL_DAMAGE_WHOLE : MODEL_DAMAGE_TILE};
     for (int i = 0; i < window->width; i++)
         f->across[i] = window->x + i < f->picture->width ? window->x + i : f->picture->width - 1;
     for (int i = 0; i < window->height; i++)
@@ -175,7 +193,11 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                          .stride = 3 * (size_t)f->picture->width,
                                          .columns = f->across,
                                          .rows = f->down};
-    const struct run_input inputs[2] = {{.images = &source}, {.planes = f->cells}};
+    struct session_shape small = {0};
+    enum error_code code = f->one ? find_small(f, &small, err) : find_cells(f, window, err);
+    const struct raster_source reduced = find_source(f->pixels, small.w);
+    const struct run_input inputs[2] = {
+        {.images = &source}, {.images = f->one ? &reduced : NULL, .planes = f->one ? NULL : f->cells}};
     /* Rows of a channel's bytes: how likely damage is, and of which of the other channels' kinds. */
     const struct raster_target level = {.form = RASTER_LEVEL,
                                         .data = f->level + at,
@@ -190,9 +212,7 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
     targets[1].first = 1;
     const struct run_image image = {.targets = targets, .target_count = 2};
     const struct run_output output = {.images = &image};
-    if (!damage_cut(&cut, f->cells))
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    return repair_network(f->step, ROLE_DAMAGE, &shape, inputs, &output, err);
+    return code == OK ? repair_network(f->step, ROLE_DAMAGE, &shape, inputs, &output, err) : code;
 }
 
 static void find_free(struct find *f)
@@ -205,20 +225,33 @@ static void find_free(struct find *f)
     f->across = f->down = NULL;
 }
 
+/* Whether the reduced picture has the sides that the network expects beside a picture that is filled up. */
+static bool find_reduces_alike(const struct find *f, int h, int w)
+{
+    int own_h, own_w, full_h, full_w;
+    model_damage_reduced(f->picture->height, f->picture->width, &own_h, &own_w);
+    model_damage_reduced(h, w, &full_h, &full_w);
+    return own_h == full_h && own_w == full_w;
+}
+
 /* The whole picture in windows that are exact within their cores. */
 static enum error_code find_windows(struct find *f, int core, struct error *err)
 {
     const struct find_cut across = find_cut(f->picture->width, core, f->info),
                           down = find_cut(f->picture->height, core, f->info);
-    const struct session_shape shape = {.n = 1, .h = down.window, .w = across.window, .variant = MODEL_DAMAGE_TILE};
+    f->one = across.count == 1 && down.count == 1 && find_reduces_alike(f, down.window, across.window);
+    const struct session_shape shape = {
+        .n = 1, .h = down.window, .w = across.window, .variant = f->one ? MODEL_DAMAGE_WHOLE : MODEL_DAMAGE_TILE};
     const size_t px = (size_t)down.window * (size_t)across.window, cell = (size_t)f->info->unshuffle;
-    enum error_code code = step_prepare(f->step, ROLE_DAMAGE, &shape, err);
+    enum error_code code = f->one || f->context ? OK : find_context(f, err);
+    if (code == OK)
+        code = step_prepare(f->step, ROLE_DAMAGE, &shape, err);
     if (code != OK)
         return code;
     f->across = mem_alloc((size_t)down.window + (size_t)across.window, sizeof *f->across);
     f->down = f->across ? f->across + across.window : NULL;
-    f->cells = mem_alloc(px / (cell * cell), (size_t)f->info->context * sizeof *f->cells);
-    if (!f->across || !f->cells)
+    f->cells = f->one ? NULL : mem_alloc(px / (cell * cell), (size_t)f->info->context * sizeof *f->cells);
+    if (!f->across || (!f->one && !f->cells))
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile of %d × %d", across.window, down.window);
     for (int i = 0; i < down.count && code == OK; i++)
         for (int j = 0; j < across.count && code == OK; j++) {
@@ -276,8 +309,7 @@ static enum error_code find_whole(struct find *f, struct error *err)
     const size_t pixels = (size_t)shape.h * (size_t)shape.w;
     f->pixels = mem_alloc(pixels, 3 * sizeof *f->pixels);
     f->logits = mem_alloc(pixels, sizeof *f->logits);
-    const struct raster_source source = {
-        .form = RASTER_F32, .data = f->pixels, .stride = 3 * sizeof *f->pixels * (size_t)shape.w};
+    const struct raster_source source = find_source(f->pixels, shape.w);
     const struct run_input input = {.images = &source};
     const struct run_output output = {.planes = f->logits};
     enum error_code code = f->pixels && f->logits ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
@@ -309,9 +341,7 @@ enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t
     f.columns = (f.picture->width + cell - 1) / cell;
     if (!core)
         core = device.type == DEVICE_CPU || device.type == DEVICE_SOFTWARE ? FIND_CORE_CPU : FIND_CORE;
-    code = find_context(&f, err);
-    if (code == OK)
-        code = find_windows(&f, core, err);
+    code = find_windows(&f, core, err);
     while (step_too_large(code) && core > FIND_CORE_LEAST) {
         error_clear(err);
         step->r->shrinks++;

@@ -128,10 +128,17 @@ static void one_shape(const struct model *model, struct session_shape shape)
     const double nominal[2] = {detector || info->kind == MODEL_PARSER ? 0 : picture,
                                info->kind == MODEL_PARSER ? picture : 0};
     float *context = NULL;
-    if (info->context && shape.variant == MODEL_DAMAGE_TILE) {
-        const size_t count = (size_t)shape.n * (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8);
-        context = malloc(count * sizeof *context);
-        fill(context, count, 5, -1, 1);
+    size_t second = 0; /* values of an image's second input */
+    if (info->context && shape.variant == MODEL_DAMAGE_TILE)
+        second = (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8);
+    if (info->context && shape.variant == MODEL_DAMAGE_WHOLE) {
+        int h, w;
+        model_damage_reduced(shape.h, shape.w, &h, &w);
+        second = 3 * (size_t)h * (size_t)w;
+    }
+    if (second) {
+        context = malloc((size_t)shape.n * second * sizeof *context);
+        fill(context, (size_t)shape.n * second, 5, -1, 1);
     }
     struct shape_run wanted = {.model = model, .shape = shape, .inputs = {x, context}};
     shape_run(&wanted, reference, PRECISION_FP32);
@@ -151,9 +158,8 @@ static void one_shape(const struct model *model, struct session_shape shape)
                shape.h, shape.variant, device.id, worst[0], worst[1]);
     }
     if (shape.n > 1 && shape.variant != MODEL_NOISE_SEED) { /* each image alone gives the same values */
-        const size_t cells = context ? (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8) : 0;
         struct shape_run single = {
-            .model = model, .shape = shape, .inputs = {x + image, context ? context + cells : NULL}};
+            .model = model, .shape = shape, .inputs = {x + image, context ? context + second : NULL}};
         single.shape.n = 1;
         shape_run(&single, reference, PRECISION_FP32);
         for (int i = 0; i < single.output_count; i++)
@@ -185,8 +191,11 @@ static void one_model(const char *path)
         one_shape(model, (struct session_shape){1, 16, 48, 0});
         one_shape(model, (struct session_shape){2, 32, 32, 0});
     } else {
-        if (info->context)
+        if (info->context) {
             one_shape(model, (struct session_shape){1, 45, 61, MODEL_DAMAGE_CONTEXT});
+            one_shape(model, (struct session_shape){1, 136, 184, MODEL_DAMAGE_WHOLE});
+            one_shape(model, (struct session_shape){2, 24, 320, MODEL_DAMAGE_WHOLE}); /* reduced, by no whole number */
+        }
         static const int sizes[][3] = {{1, 1, 1}, {1, 1, 19}, {1, 13, 1}, {1, 17, 23}, {3, 9, 6}};
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             one_shape(model, (struct session_shape){sizes[i][0], sizes[i][1] * info->unshuffle,
