@@ -17,8 +17,9 @@
 /* How long a helper looks for the next loop before it sleeps: while rows pass from step to step, loops follow each
  * other within microseconds, and waking a thread takes longer than that. */
 #define THREAD_LOOK_NS 50000
+#define THREAD_LOOK_AWAKE_NS 2000000 /* thread_keep_awake */
 
-static atomic_int thread_wanted;
+static atomic_int thread_wanted, thread_awake;
 
 void thread_set_count(int count)
 {
@@ -67,6 +68,17 @@ static int64_t thread_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Until when to look for the next loop, or for the end of one, before going to sleep. */
+static int64_t thread_look(void)
+{
+    return thread_now() + (atomic_load(&thread_awake) > 0 ? THREAD_LOOK_AWAKE_NS : THREAD_LOOK_NS);
+}
+
+void thread_keep_awake(bool awake)
+{
+    atomic_fetch_add(&thread_awake, awake ? 1 : -1);
 }
 
 /* Under the lock. Wakes two at a time; each of them wakes two more, so that nobody has to wake all. */
@@ -121,7 +133,7 @@ static void *thread_help(void *unused)
         pthread_mutex_unlock(&pool.lock);
         thread_work(loop);
         thread_leave_loop(loop);
-        for (int64_t until = thread_now() + THREAD_LOOK_NS; atomic_load(&pool.places) == 0 && thread_now() < until;)
+        for (int64_t until = thread_look(); atomic_load(&pool.places) == 0 && thread_now() < until;)
             sched_yield();
         pthread_mutex_lock(&pool.lock);
     }
@@ -170,7 +182,7 @@ static void thread_close(struct thread_loop *loop)
     pool.count--;
     atomic_fetch_sub(&pool.places, loop->places);
     pthread_mutex_unlock(&pool.lock);
-    for (int64_t until = thread_now() + THREAD_LOOK_NS; atomic_load(&loop->helpers) && thread_now() < until;)
+    for (int64_t until = thread_look(); atomic_load(&loop->helpers) && thread_now() < until;)
         sched_yield();
     if (!atomic_load(&loop->helpers))
         return;

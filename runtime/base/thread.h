@@ -4,6 +4,8 @@
 #ifndef RUNTIME_BASE_THREAD_H
 #define RUNTIME_BASE_THREAD_H
 
+#include <stdbool.h>
+
 typedef void thread_item_fn(void *context, int item);
 
 /* How many threads a loop may have. 0, the default: as many as the cores that this process may be scheduled on. */
@@ -17,6 +19,10 @@ void thread_for(int count, thread_item_fn *fn, void *context);
 /* Lowers the priority of the calling thread and of those that it starts, so that requests are answered at once while
  * every core computes. The threads of loops always have this priority. */
 void thread_give_way(void);
+
+/* From true until the same caller's false, threads of loops look for the next one for up to 2 ms before they sleep: for
+ * short loops with waits for a GPU in between. */
+void thread_keep_awake(bool awake);
 
 /* The number of items of a loop over `rows` rows in bands, and the rows [*begin, *end) of one band. Bands depend only
  * on the number of rows, so that sums over a band do not depend on the number of threads. */

@@ -27,33 +27,43 @@ struct text {
     atomic_int found, other;
 };
 
-/* In eight bits, of a pixel of any picture. */
-static uint8_t text_light(const struct image *picture, size_t at)
+/* In eight bits, of one row's pixels of a block, from the picture's `at` on. */
+static void text_light(const struct text *t, size_t at, uint8_t light[TEXT_BLOCK])
 {
     static const int weights[3] = {77, 150, 29};
-    const size_t channels = (size_t)picture->channels;
-    const uint8_t *bytes = picture->pixels;
-    const uint16_t *words = picture->pixels;
-    int sum = 0;
-    for (size_t c = 0; c < 3; c++) {
-        const size_t i = at * channels + (channels == 3 ? c : 0);
-        sum += weights[c] * (picture->bits == 16 ? words[i] >> 8 : bytes[i]);
-    }
-    return (uint8_t)(sum >> 8);
+    const size_t channels = (size_t)t->picture->channels, step = channels * (size_t)t->step;
+    const size_t green = channels == 3, blue = 2 * green;
+    const uint8_t *bytes = (const uint8_t *)t->picture->pixels + channels * at;
+    const uint16_t *words = (const uint16_t *)t->picture->pixels + channels * at;
+    if (t->picture->bits == 16)
+        for (size_t i = 0, k = 0; i < TEXT_BLOCK; i++, k += step)
+            light[i] = (uint8_t)((weights[0] * (words[k] >> 8) + weights[1] * (words[k + green] >> 8) +
+                                  weights[2] * (words[k + blue] >> 8)) >>
+                                 8);
+    else
+        for (size_t i = 0, k = 0; i < TEXT_BLOCK; i++, k += step)
+            light[i] =
+                (uint8_t)((weights[0] * bytes[k] + weights[1] * bytes[k + green] + weights[2] * bytes[k + blue]) >> 8);
 }
 
 /* The block's luminance, and how often each has it. Returns how many pixels are no text but damage. */
 static int text_read(const struct text *t, int column, int row, uint8_t *light, int counts[256])
 {
-    int damaged = 0;
-    for (int i = 0; i < TEXT_PIXELS; i++) {
-        const size_t x = (size_t)((column * TEXT_BLOCK + i % TEXT_BLOCK) * t->step),
-                     y = (size_t)((row * TEXT_BLOCK + i / TEXT_BLOCK) * t->step),
-                     at = y * (size_t)t->picture->width + x;
-        light[i] = text_light(t->picture, at);
-        counts[light[i]]++;
-        damaged += t->level[at] >= t->likely;
+    int damaged = 0, others[256] = {0}; /* others: of every second pixel, since neighbours are often alike */
+    for (int y = 0; y < TEXT_BLOCK; y++, light += TEXT_BLOCK) {
+        const size_t at = (size_t)((row * TEXT_BLOCK + y) * t->step) * (size_t)t->picture->width +
+                          (size_t)(column * TEXT_BLOCK * t->step);
+        const uint8_t *level = t->level + at;
+        text_light(t, at, light);
+        for (int x = 0; x < TEXT_BLOCK; x += 2) {
+            counts[light[x]]++;
+            others[light[x + 1]]++;
+        }
+        for (int x = 0; x < TEXT_BLOCK; x++)
+            damaged += level[x * t->step] >= t->likely;
     }
+    for (int v = 0; v < 256; v++)
+        counts[v] += others[v];
     return damaged;
 }
 

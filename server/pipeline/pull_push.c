@@ -45,7 +45,7 @@ static void pull_row(const float *restrict weight, size_t below, const float *re
     for (int x = 0; x < count; x++) {
         const float sum = weight[2 * x] * value[2 * x] + weight[2 * x + 1] * value[2 * x + 1] +
                           under[2 * x] * lower[2 * x] + under[2 * x + 1] * lower[2 * x + 1];
-        out[x] = sums[x] > 0 ? sum / (4 * sums[x]) : 0;
+        out[x] = sum / (4 * sums[x] + (sums[x] > 0 ? 0.0f : 1.0f)); /* of nothing it is 0 */
     }
 }
 

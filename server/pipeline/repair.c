@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/image/text_page.h"
 
 /* Scans larger than this show the same damage wider, and blur its edge over more pixels. */
@@ -269,6 +270,14 @@ static bool repair_transparent(const struct image *image)
     return !opaque;
 }
 
+static bool repair_on_gpu(const struct step *step)
+{
+    struct device_info device = {.type = DEVICE_CPU};
+    if (step->context)
+        device_info(step->context->device, &device);
+    return device.type != DEVICE_CPU && device.type != DEVICE_SOFTWARE;
+}
+
 /* Fills what is damaged, before anything else looks at the picture. */
 enum error_code repair_step(struct step *step, struct error *err)
 {
@@ -278,6 +287,9 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (!repair_wanted(step))
         return OK;
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
+    const bool gpu = repair_on_gpu(step);
+    if (gpu)
+        thread_keep_awake(true);
     struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */
     enum error_code code = image_create(&found, r->picture->width, r->picture->height, 1, 8, false, err);
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
@@ -305,6 +317,8 @@ enum error_code repair_step(struct step *step, struct error *err)
     } else {
         image_destroy(&found);
     }
+    if (gpu)
+        thread_keep_awake(false);
     r->repaired = code == OK;
     return code;
 }

@@ -202,10 +202,16 @@ static void fill_smooth_item(void *context, int item)
         fill_smooth(w);
 }
 
+/* Whether nothing else uses a window's scratch until the window is finished: the other flight would. */
+static bool fill_keeps_scratch(const struct fill *f)
+{
+    return f->flight_count == 1;
+}
+
 static void fill_grain_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_grain(fill_window_of(work, item), item % work->parts);
+    fill_grain(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
 }
 
 static void fill_take_item(void *context, int item)
@@ -219,7 +225,7 @@ static void fill_take_item(void *context, int item)
 static void fill_roughen_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_roughen(fill_window_of(work, item), item % work->parts);
+    fill_roughen(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
 }
 
 /* All that is done with windows before the network gets them. */
@@ -495,6 +501,7 @@ static bool fill_one(struct fill *f, const struct model_info *info)
         return false;
     f->grain = f->cut;
     f->cut = whole;
+    f->large = false; /* it shows more than its smaller windows */
     return true;
 }
 
@@ -510,6 +517,7 @@ static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err
     struct fill_cut cut = f->cut;
     bool one = true;
     const int needed = f->needed, batch = f->batch;
+    const bool large = f->large;
     *done = fill_one(f, &f->step->model[ROLE_FILLER]->info);
     if (!*done)
         return OK;
@@ -525,6 +533,7 @@ static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err
     f->step->r->damage.filled = 0;
     *done = false;
     f->cut = cut;
+    f->large = large;
     f->needed = needed;
     f->batch = batch;
     return OK;

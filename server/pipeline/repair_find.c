@@ -116,8 +116,7 @@ static void find_reduce_row(void *context, int y)
 
 static struct raster_source find_source(const float *pixels, int width)
 {
-    return (struct raster_source){
-        .form = RASTER_F32, .data = pixels, .stride = 3 * sizeof *pixels * (size_t)width};
+    return (struct raster_source){.form = RASTER_F32, .data = pixels, .stride = 3 * sizeof *pixels * (size_t)width};
 }
 
 static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
@@ -196,8 +195,8 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
     struct session_shape small = {0};
     enum error_code code = f->one ? find_small(f, &small, err) : find_cells(f, window, err);
     const struct raster_source reduced = find_source(f->pixels, small.w);
-    const struct run_input inputs[2] = {
-        {.images = &source}, {.images = f->one ? &reduced : NULL, .planes = f->one ? NULL : f->cells}};
+    const struct run_input inputs[2] = {{.images = &source},
+                                        {.images = f->one ? &reduced : NULL, .planes = f->one ? NULL : f->cells}};
     /* Rows of a channel's bytes: how likely damage is, and of which of the other channels' kinds. */
     const struct raster_target level = {.form = RASTER_LEVEL,
                                         .data = f->level + at,

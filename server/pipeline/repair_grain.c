@@ -160,14 +160,6 @@ static float grain_filled(const struct fill_window *w, const struct grain_part *
     return grain_median(counts);
 }
 
-void fill_grain(struct fill_window *w, int block)
-{
-    const struct grain_part part = grain_part(w, block);
-    w->grain[block] = atomic_load_explicit(&w->deep[block], memory_order_relaxed)
-                          ? grain_known(w, &part, grain_block_room(w, block))
-                          : 0;
-}
-
 #define GRAIN_FAR 254 /* farther than any distance that counts */
 
 /* How far a hole's pixel is from what is known, in steps to any of eight neighbours, as far as the neighbours of one
@@ -203,7 +195,17 @@ static void grain_distances(const struct fill_window *w, const struct grain_part
         }
 }
 
-void fill_roughen(struct fill_window *w, int block)
+void fill_grain(struct fill_window *w, int block, bool far)
+{
+    const struct grain_part part = grain_part(w, block);
+    w->grain[block] = atomic_load_explicit(&w->deep[block], memory_order_relaxed)
+                          ? grain_known(w, &part, grain_block_room(w, block))
+                          : 0;
+    if (far && w->grain[block] > 0)
+        grain_distances(w, &part, grain_block_room(w, block));
+}
+
+void fill_roughen(struct fill_window *w, int block, bool far_known)
 {
     if (w->grain[block] <= 0)
         return;
@@ -214,7 +216,8 @@ void fill_roughen(struct fill_window *w, int block)
     uint8_t *far = grain_block_room(w, block);
     if (grain <= 0)
         return;
-    grain_distances(w, &part, far);
+    if (!far_known)
+        grain_distances(w, &part, far);
     for (int y = part.core_top; y < part.core_bottom; y++) {
         int first, last;
         grain_part_holes(w, &part, y - part.top, &first, &last);

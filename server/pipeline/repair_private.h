@@ -104,10 +104,11 @@ enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image 
 /* ---- grain ------------------------------------------------------------------------------------------------------- */
 
 size_t fill_block_bytes(const struct fill_cut *cut); /* of the scratch */
-/* Measures a block's. */
-void fill_grain(struct fill_window *w, int block);
-/* Adds the grain that a block's fill lacks, in a deep one: in thin holes nobody misses it, and it is an error. */
-void fill_roughen(struct fill_window *w, int block);
+/* Measures a block's; far: and how far its holes' pixels are from what is known, which stays in the scratch. */
+void fill_grain(struct fill_window *w, int block, bool far);
+/* Adds the grain that a block's fill lacks, in a deep one: in thin holes nobody misses it, and it is an error.
+ * far_known: that is in the scratch. */
+void fill_roughen(struct fill_window *w, int block, bool far_known);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 

@@ -112,11 +112,11 @@ static void window_split(const float *restrict row, const uint8_t *restrict hole
 {
     float *restrict red = rgb, *restrict green = red + plane, *restrict blue = green + plane;
     for (int x = 0; x < count; x++) {
-        const bool hole = holes[x];
-        weight[x] = hole ? 0 : 1;
-        red[x] = hole ? 0 : row[3 * x];
-        green[x] = hole ? 0 : row[3 * x + 1];
-        blue[x] = hole ? 0 : row[3 * x + 2];
+        const float known = (float)(1 - holes[x]);
+        weight[x] = known;
+        red[x] = known * row[3 * x];
+        green[x] = known * row[3 * x + 1];
+        blue[x] = known * row[3 * x + 2];
     }
 }
 
@@ -281,8 +281,8 @@ void fill_list(struct fill_window *w, int y, bool smooth)
             if (holes[x])
                 w->holes[count++] = (uint32_t)(y * width + (int)x);
         w->near_ends[y] = 0;
-        for (int x = from; x <= to; x++) {
-            const int before = x < 2 ? x : 2, after = width - 1 - x < 2 ? width - 1 - x : 2;
+        for (size_t k = (size_t)from; sum && (k = defect_clear(sum, k, (size_t)to + 8)) <= (size_t)to; k++) {
+            const int x = (int)k, before = x < 2 ? x : 2, after = width - 1 - x < 2 ? width - 1 - x : 2;
             w->near_ends[y] += sum[x] > 0;
             if (sum[x] >= rows * (before + 1 + after))
                 atomic_store_explicit(&w->deep[window_block(w, x, y)], true, memory_order_relaxed);

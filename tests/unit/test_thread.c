@@ -29,7 +29,11 @@ static void every_item_is_done_once(void **state)
         for (int c = 0; c < 4; c++) {
             int seen[500] = {0};
             thread_set_count(threads[t]);
+            if (c % 2)
+                thread_keep_awake(true);
             thread_for(counts[c], count_item, seen);
+            if (c % 2)
+                thread_keep_awake(false);
             for (int i = 0; i < 500; i++)
                 assert_int_equal(seen[i], i < counts[c]);
         }
