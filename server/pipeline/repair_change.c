@@ -107,6 +107,13 @@ static void change_band(void *context, int item)
     free(all);
 }
 
+void fill_changes_free(struct fill_changes *changes)
+{
+    free(changes->list);
+    free(changes->row_ends);
+    *changes = (struct fill_changes){0};
+}
+
 enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t *mask, int width, int height,
                                     struct error *err)
 {
@@ -124,17 +131,10 @@ enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t 
     room = room && changes->list;
     if (room)
         thread_for(thread_bands(height), change_band, &loop);
-    if (!room || atomic_load(&loop.failed))
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for the repaired pixels");
-    for (size_t i = 0; i < count; i++)
-        changes->holes += changes->list[i].away == 0;
-    return OK;
-}
-
-void fill_changes_free(struct fill_changes *changes)
-{
-    free(changes->list);
-    free(changes->row_ends);
+    if (room && !atomic_load(&loop.failed))
+        return OK;
+    fill_changes_free(changes);
+    return error_set(err, ERROR_NO_MEMORY, "out of memory for the repaired pixels");
 }
 
 static size_t changes_begin(const struct fill_changes *changes, int y)
@@ -142,29 +142,19 @@ static size_t changes_begin(const struct fill_changes *changes, int y)
     return y ? changes->row_ends[y - 1] : 0;
 }
 
-/* The cores that a place belongs to: its own, and one that it is blended with. Returns from where on it may be others.
- */
-static int changes_cores(int place, int core, int blend, int cores, int *first, int *last)
+bool fill_core_used(const uint8_t *mask, int width, int height, const struct fill_cut *cut, int core)
 {
-    const int own = place / core, at = place % core, begin = place - at;
-    *first = at < blend && own > 0 ? own - 1 : own;
-    *last = at >= core - blend && own + 1 < cores ? own + 1 : own;
-    return begin + (at < blend ? blend : at < core - blend ? core - blend : core);
-}
-
-void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used)
-{
-    for (int y = 0; y < changes->height; y++) {
-        int top, bottom, left, right, next = 0;
-        changes_cores(y, cut->core_height, cut->blend, cut->rows, &top, &bottom);
-        for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
-            if ((int)changes->list[i].x < next)
-                continue;
-            next = changes_cores((int)changes->list[i].x, cut->core_width, cut->blend, cut->columns, &left, &right);
-            for (int row = top; row <= bottom; row++)
-                used[row * cut->columns + left] = used[row * cut->columns + right] = true;
-        }
+    const int more = cut->blend + REPAIR_FEATHER;
+    const int top = core / cut->columns * cut->core_height - more, bottom = top + cut->core_height + 2 * more;
+    const int left = core % cut->columns * cut->core_width - more, right = left + cut->core_width + 2 * more;
+    const size_t end = (size_t)(right < width ? right : width);
+    for (int y = top > 0 ? top : 0; y < bottom && y < height; y++) {
+        const uint8_t *row = mask + (size_t)y * (size_t)width;
+        for (size_t x = left > 0 ? (size_t)left : 0; (x = defect_clear(row, x, end)) < end; x++)
+            if (row[x])
+                return true;
     }
+    return false;
 }
 
 /* ---- their colours ----------------------------------------------------------------------------------------------- */

@@ -307,8 +307,10 @@ static enum error_code fill_start(struct fill *f, struct fill_flight *flight, st
         code = fill_pack(f, flight, err);
     if (code == OK && flight->sent)
         code = fill_run(f, flight, err);
+    if (code == OK && !f->changes.list) /* from here on the device may be at work */
+        code = fill_changes_create(&f->changes, f->mask, f->picture->width, f->picture->height, err);
     if (code == OK)
-        fill_blocks(f, flight, fill_grain_item); /* the device may be at work */
+        fill_blocks(f, flight, fill_grain_item);
     return code;
 }
 
@@ -413,17 +415,20 @@ static bool fill_room(struct fill *f)
     return true;
 }
 
-/* What all windows of a picture share. */
+static void fill_used_core(void *context, int core)
+{
+    struct fill *f = context;
+    f->used[core] = fill_core_used(f->mask, f->picture->width, f->picture->height, &f->cut, core);
+}
+
+/* Which windows a picture has. */
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
     const size_t cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
-    enum error_code code = fill_changes_create(&f->changes, f->mask, f->picture->width, f->picture->height, err);
-    if (code != OK)
-        return code;
     f->used = mem_calloc(cores, sizeof *f->used);
     if (!f->used)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
-    fill_changes_used(&f->changes, &f->cut, f->used);
+    thread_for((int)cores, fill_used_core, f);
     for (size_t i = 0; i < cores; i++)
         f->needed += f->used[i];
     return OK;

@@ -123,7 +123,6 @@ struct fill_changes {
     int width, height;
     struct fill_change *list;
     size_t *row_ends; /* of each of the picture's rows */
-    size_t holes;     /* pixels in the mask */
 };
 
 /* All that will change, with no colours yet. To be freed in any case. */
@@ -131,8 +130,8 @@ enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t 
                                     struct error *err) MUST_CHECK;
 void fill_changes_free(struct fill_changes *changes);
 
-/* Sets used[row * columns + column] where a core, or what it is blended over, has a change. */
-void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used);
+/* Whether a core, or what it is blended over, has a change. */
+bool fill_core_used(const uint8_t *mask, int width, int height, const struct fill_cut *cut, int core);
 
 /* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. */
 void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count);
