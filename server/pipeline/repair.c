@@ -14,24 +14,17 @@
  * What is sure of a good part of a defect keeps the picture's own lines out; how much and how sure differs by kind, and
  * by size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. Huge things
- * that are no damage stayed below 0.4 (thin lines) and 0.65 (others) there, so dust needs no more than that. */
+ * that are no damage stayed below 0.4 (thin lines) and 0.65 (others) there. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 160, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 165, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
-    .sure = 0.4f,
+    .kinds = {{110, 165, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
-/* Dust seldom comes alone: where a speck is sure, less sure ones count, too. */
+/* Damage seldom comes alone: where a speck or two thin lines are sure, less sure specks count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{110, 160, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
-    .sure = 0.4f,
-    .large = 0.001f,
-    .huge = 0.01f,
-    .least = 8};
-/* Two sure scratches or hairs: the others need be only likelier than not. Of one or of other kinds it is no sign. */
-static const struct defect_rule repair_lined = {
-    .kinds = {{110, 135, 0.35f, 0.4f}, {130, 155, 0.65f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
-    .sure = 0.4f,
+    .kinds = {{110, 165, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
@@ -43,7 +36,7 @@ static const struct defect_rule repair_many = {
     .least = 6};
 /* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (90: 0.08). */
 static const struct defect_rule repair_worn = {
-    .kinds = {{90, 110, 0.25f, 0.25f}, {120, 135, 0.3f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
+    .kinds = {{90, 130, 0.25f, 0.25f}, {120, 150, 0.5f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
     .sure = 0.2f,
     .large = 0.001f,
     .huge = 0.01f,
@@ -58,14 +51,14 @@ static const struct defect_rule repair_all = {
 /* What is sure counts although it lies in something larger of which too little is: a scratch in a net of others, specks
  * in a cloud. What is huge even so does not: of nothing are twice as many pixels sure. */
 #define REPAIR_NEVER 2
-static const struct defect_rule repair_core = {.kinds = {{150, 165, 0.5f, REPAIR_NEVER},
+static const struct defect_rule repair_core = {.kinds = {{150, 175, 0.5f, REPAIR_NEVER},
                                                          {190, 200, 0.3f, REPAIR_NEVER},
                                                          {160, 170, 0.5f, REPAIR_NEVER},
                                                          {150, 180, 0.4f, REPAIR_NEVER}},
                                                .sure = 0.5f,
                                                .large = 0.001f,
                                                .huge = 0.01f,
-                                               .least = 80,
+                                               .least = 100,
                                                .more = true};
 /* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
 static const struct defect_rule repair_likely = {
@@ -92,7 +85,7 @@ static const struct repair_stage {
     int dust, others, thin;
     const struct defect_rule *rule;
 } repair_stages[] = {
-    {4, 1, 0, &repair_worn}, {5, 0, 0, &repair_many}, {0, 0, 2, &repair_lined}, {1, 0, 0, &repair_dusty}};
+    {4, 1, 0, &repair_worn}, {5, 0, 0, &repair_many}, {0, 0, 2, &repair_dusty}, {1, 0, 0, &repair_dusty}};
 
 bool repair_wanted(const struct step *step)
 {
