@@ -21,7 +21,7 @@ static void cli_models_print_table(const struct model_store *store)
         printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s%s\n", entry->name, json_kind_name(entry->info.kind),
                entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256,
                *entry->licence ? entry->licence : "-", *entry->known_as ? entry->known_as : "-",
-               licence_non_commercial(entry->licence) ? " (non-commercial)" : "", entry->starter ? " (starter)" : "",
+               licence_mark(entry->licence), entry->starter ? " (starter)" : "",
                entry->is_default ? " (default)" : "");
     }
     if (!shown)

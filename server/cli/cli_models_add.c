@@ -367,7 +367,7 @@ static void cli_models_add_tell(const struct cli_models_add *add)
                                                      [MODEL_UPSCALER] = "bg_upsampler"};
     const char *licence = add->entry.licence, *option = options[add->entry.info.kind];
     if (*licence)
-        printf("%s: licence: %s%s\n", add->called, licence, licence_non_commercial(licence) ? " (non-commercial)" : "");
+        printf("%s: licence: %s%s\n", add->called, licence, licence_mark(licence));
     else
         printf("%s: the file does not tell its licence; look where it comes from, and say it with --licence\n",
                add->called);

@@ -128,7 +128,7 @@ static enum error_code cli_models_get_one(const struct cli_models_get *get, cons
         return OK;
     }
     printf("%s: downloading from %s%s%s%s\n", section->file, url, *section->licence ? "; licence: " : "",
-           section->licence, licence_non_commercial(section->licence) ? " (non-commercial)" : "");
+           section->licence, licence_mark(section->licence));
     fflush(stdout);
     if (apart)
         return models_fetch(section, get->mirror, folder, err);

@@ -199,7 +199,7 @@ static enum error_code cli_models_publish_one(struct cli_models_publish *self, c
     if (!code)
         printf("%s: published, SHA-256 %s; licence: %s%s\n", entry->name, entry->sha256,
                *entry->licence ? entry->licence : "unknown",
-               licence_non_commercial(entry->licence) ? " (non-commercial)" : "");
+               licence_mark(entry->licence));
     model_store_destroy(&models);
     return code;
 }

@@ -12,6 +12,11 @@ bool licence_non_commercial(const char *name)
     return false;
 }
 
+const char *licence_mark(const char *name)
+{
+    return licence_non_commercial(name) && !strcasestr(name, "non-commercial") ? " (non-commercial)" : "";
+}
+
 const char *licence_of_network(const char *architecture)
 {
     return strcmp(architecture, "CodeFormer") == 0 ? "S-Lab-1.0, non-commercial" : "";

@@ -9,6 +9,9 @@
  * and what says "non-commercial" itself. */
 bool licence_non_commercial(const char *name);
 
+/* " (non-commercial)", to be printed after such a name, unless the name says so in this word; else "". */
+const char *licence_mark(const char *name);
+
 /* The licence that all published weights of a network have (struct model_info's architecture), whatever a file is
  * called; "": they differ. CodeFormer's is S-Lab License 1.0 (LICENSE of sczhou/CodeFormer). */
 const char *licence_of_network(const char *architecture);

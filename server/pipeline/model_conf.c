@@ -185,7 +185,8 @@ static enum error_code model_conf_read(const char *text, size_t size, bool own, 
             free(*sections);
             *sections = NULL;
             *count = 0;
-            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood", number);
+            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood: %.*s", number,
+                             (int)(length < 60 ? length : 60), text + at);
         }
         at += length + 1;
     }

@@ -260,7 +260,7 @@ test('http:// is for a mirror that the user names', async () => {
   writeFileSync(list, '[one]\nfile = one.pth\nurl = http://127.0.0.1:1/one.pth\n');
   const r = await get(['one'], { from: null });
   assert.equal(r.status, 2);
-  assert.match(r.err, /models\.conf, line 3: not understood/);
+  assert.match(r.err, /models\.conf, line 3: not understood: url = http:\/\/127\.0\.0\.1:1\/one\.pth/);
 });
 
 test('models are found in the folder of the user: XDG_DATA_HOME, or else below HOME; no path that is relative', () => {
