@@ -383,16 +383,16 @@ def discs(p, share):
 
     def make(c):
         y, x = places(p.side, p.device)
-        out = 0
+        out = torch.zeros(c.n, 1, p.side, p.side, device=p.device)
         for _ in range(4):
             v, u = y - column(c.uniform(0.1, 0.9) * p.side), x - column(c.uniform(0.1, 0.9) * p.side)
             radius = column(c.log_uniform(3, 70) * (p.side / 512))
             off = torch.sqrt(v**2 + u**2) - radius
             off = torch.where(column(c.flag(0.25)), off.abs() - 0.15 * radius, off)
-            out = torch.maximum(column(c.flag(0.5).float()) * (0.5 - off).clamp(0, 1), torch.as_tensor(out, device=p.device))
+            out = torch.maximum(column(c.flag(0.5).float()) * (0.5 - off).clamp(0, 1), out)
         return out
 
-    p.paint(column(flag.float()) + 0 * p.opacity, p.colour(0.3, 0.3))
+    p.paint(column(flag.float()), p.colour(0.3, 0.3))
     p.paint(p.some(flag, make), p.colour(0.7, 0.3))
 
 

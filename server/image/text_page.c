@@ -33,17 +33,18 @@ static void text_light(const struct text *t, size_t at, uint8_t light[TEXT_BLOCK
     static const int weights[3] = {77, 150, 29};
     const size_t channels = (size_t)t->picture->channels, step = channels * (size_t)t->step;
     const size_t green = channels == 3, blue = 2 * green;
-    const uint8_t *bytes = (const uint8_t *)t->picture->pixels + channels * at;
-    const uint16_t *words = (const uint16_t *)t->picture->pixels + channels * at;
-    if (t->picture->bits == 16)
+    if (t->picture->bits == 16) {
+        const uint16_t *words = (const uint16_t *)t->picture->pixels + channels * at;
         for (size_t i = 0, k = 0; i < TEXT_BLOCK; i++, k += step)
             light[i] = (uint8_t)((weights[0] * (words[k] >> 8) + weights[1] * (words[k + green] >> 8) +
                                   weights[2] * (words[k + blue] >> 8)) >>
                                  8);
-    else
+    } else {
+        const uint8_t *bytes = (const uint8_t *)t->picture->pixels + channels * at;
         for (size_t i = 0, k = 0; i < TEXT_BLOCK; i++, k += step)
             light[i] =
                 (uint8_t)((weights[0] * bytes[k] + weights[1] * bytes[k + green] + weights[2] * bytes[k + blue]) >> 8);
+    }
 }
 
 /* The block's luminance, and how often each has it. Returns how many pixels are no text but damage. */

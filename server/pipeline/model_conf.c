@@ -7,6 +7,7 @@
 
 #include "runtime/base/embed.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/utf8.h"
 
 static bool model_conf_text(char *out, size_t size, const char *value)
 {
@@ -182,11 +183,13 @@ static enum error_code model_conf_read(const char *text, size_t size, bool own, 
             ok = model_conf_line(line, own, *sections, count);
         }
         if (!ok) {
+            char shown[64]; /* the beginning, as it is in the file: line was taken apart */
+            snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), text + at);
             free(*sections);
             *sections = NULL;
             *count = 0;
-            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood: %.*s", number,
-                             (int)(length < 60 ? length : 60), text + at);
+            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood: %s", number,
+                             utf8_escape(shown, sizeof shown, model_conf_trim(line)));
         }
         at += length + 1;
     }

@@ -263,14 +263,6 @@ static bool repair_transparent(const struct image *image)
     return !opaque;
 }
 
-static bool repair_on_gpu(const struct step *step)
-{
-    struct device_info device = {.type = DEVICE_CPU};
-    if (step->context)
-        device_info(step->context->device, &device);
-    return device.type != DEVICE_CPU && device.type != DEVICE_SOFTWARE;
-}
-
 /* Fills what is damaged, before anything else looks at the picture. */
 enum error_code repair_step(struct step *step, struct error *err)
 {
@@ -280,7 +272,7 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (!repair_wanted(step))
         return OK;
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
-    const bool gpu = repair_on_gpu(step);
+    const bool gpu = step_on_gpu(step);
     if (gpu)
         thread_keep_awake(true);
     struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */

@@ -328,8 +328,6 @@ enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t
 {
     struct find f = {.step = step, .picture = step->r->picture, .level = level, .kind = kind};
     struct session *session;
-    struct device_info device;
-    device_info(step->context->device, &device);
     enum error_code code = step_session(step, ROLE_DAMAGE, &session, &f.info, err);
     if (code != OK)
         return code;
@@ -339,7 +337,7 @@ enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t
     f.rows = (f.picture->height + cell - 1) / cell;
     f.columns = (f.picture->width + cell - 1) / cell;
     if (!core)
-        core = device.type == DEVICE_CPU || device.type == DEVICE_SOFTWARE ? FIND_CORE_CPU : FIND_CORE;
+        core = step_on_gpu(step) ? FIND_CORE : FIND_CORE_CPU;
     code = find_windows(&f, core, err);
     while (step_too_large(code) && core > FIND_CORE_LEAST) {
         error_clear(err);

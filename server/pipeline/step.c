@@ -62,13 +62,19 @@ bool step_too_large(enum error_code code)
     return code == ERROR_TOO_LARGE || code == ERROR_NO_MEMORY;
 }
 
+bool step_on_gpu(const struct step *step)
+{
+    struct device_info info = {.type = DEVICE_CPU};
+    if (step->context)
+        device_info(step->context->device, &info);
+    return info.type != DEVICE_CPU && info.type != DEVICE_SOFTWARE;
+}
+
 int step_batch(const struct step *step)
 {
-    struct device_info info;
-    device_info(step->context->device, &info);
     if (step->r->limits.batch)
         return step->r->limits.batch;
-    return info.type == DEVICE_CPU || info.type == DEVICE_SOFTWARE ? 1 : 8; /* one fills these */
+    return step_on_gpu(step) ? 8 : 1; /* one fills the others */
 }
 
 const char *step_fault(const struct run_result *result, const struct raster_source *sources,

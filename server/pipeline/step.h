@@ -84,6 +84,9 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
                              const struct raster_source *sources, const struct run_output *outputs,
                              uint32_t first_image, struct error *err) MUST_CHECK;
 
+/* Whether networks run on a GPU, and not on the host's cores. */
+bool step_on_gpu(const struct step *step);
+
 /* The most pictures that a network gets at once. */
 int step_batch(const struct step *step);
 

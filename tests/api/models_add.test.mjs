@@ -132,9 +132,9 @@ test("the user's own models.conf is kept, and nothing is added to one that is no
   assert.match(conf(), /^# mine\n\[other\]\nactivation = relu\n\[model srvgg_x1\]\nsha256 = [0-9a-f]{64}\nsource = .*\nactivation = leakyrelu:0\.2\n$/);
   const section = await add(fixture('srvgg_x2'), '--name', 'other');
   assert.match(section.err, /models\.conf has a section \[other\] already/);
-  writeFileSync(join(folder, 'models.conf'), 'what is this');
+  writeFileSync(join(folder, 'models.conf'), ' what\x1b[7m is this');
   const broken = await add(fixture('srvgg_x2'));
-  assert.match(broken.err, /models\.conf, line 1: not understood: what is this; mend it first/);
+  assert.match(broken.err, /models\.conf, line 1: not understood: what\\x1B\[7m is this; mend it first/);
   assert.deepEqual(there(), ['models.conf', 'srvgg_x1.safetensors']);
 });
 
