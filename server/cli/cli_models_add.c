@@ -90,6 +90,9 @@ static enum error_code cli_models_add_check(struct cli_models_add *add, struct e
         return error_set(err, ERROR_INVALID, "--activation: relu, leakyrelu or leakyrelu:SLOPE, with SLOPE up to 1");
     if (add->licence && strpbrk(add->licence, "\r\n"))
         return error_set(err, ERROR_INVALID, "--licence: one line");
+    if (add->licence && strlen(add->licence) >= sizeof((struct model_section *)0)->licence)
+        return error_set(err, ERROR_INVALID, "--licence: up to %zu bytes, but it has %zu",
+                         sizeof((struct model_section *)0)->licence - 1, strlen(add->licence));
     enum error_code code = cli_models_folder(add->to, &add->config, add->folder, err);
     return code ? code : cli_models_add_names(add, err);
 }
@@ -284,19 +287,41 @@ static enum error_code cli_models_add_is_free(const struct cli_models_add *add, 
     return OK;
 }
 
+/* Maps the models.conf of the folder, where there is one: it must be understood, and say nothing of that model. */
+static enum error_code cli_models_add_conf(const struct cli_models_add *add, char path[PATH_MAX], struct file *file,
+                                           struct error *err)
+{
+    struct model_section *sections = NULL;
+    size_t count = 0;
+    struct error why = ERROR_INIT;
+    *file = (struct file){0};
+    if (snprintf(path, PATH_MAX, "%s/models.conf", add->folder) >= PATH_MAX)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
+    enum error_code code = file_map(file, path, &why);
+    if (code)
+        return code == ERROR_NOT_FOUND ? OK : error_copy(err, code, &why);
+    if ((code = model_conf_own((const char *)file->data, file->size, &sections, &count, &why)))
+        error_set(err, code, "%s: %s; mend it first", add->folder, why.text);
+    else if (model_conf_find(sections, count, add->called))
+        code = error_set(err, ERROR_INVALID, "%s has a section [%s] already; remove it, or choose another --name", path,
+                         add->called);
+    free(sections);
+    if (code)
+        file_unmap(file);
+    return code;
+}
+
 /* The models.conf of the folder, with a section more. */
 static enum error_code cli_models_add_section(const struct cli_models_add *add, struct error *err)
 {
     char path[PATH_MAX], source[PATH_MAX], *text = NULL;
-    struct file file = {0};
+    struct file file;
     struct model_section *sections = NULL;
     size_t count = 0, size = 0;
     struct error why = ERROR_INIT;
-    if (snprintf(path, sizeof path, "%s/models.conf", add->folder) >= (int)sizeof path)
-        return error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
-    enum error_code code = file_map(&file, path, &why);
-    if (code && code != ERROR_NOT_FOUND)
-        return error_copy(err, code, &why);
+    enum error_code code = cli_models_add_conf(add, path, &file, err);
+    if (code)
+        return code;
     const char *old = file.data ? (const char *)file.data : "";
     FILE *out = open_memstream(&text, &size);
     if (!out) {
@@ -316,20 +341,10 @@ static enum error_code cli_models_add_section(const struct cli_models_add *add, 
     if (add->activation)
         fprintf(out, "activation = %s\n", add->activation);
     fclose(out);
-    code = model_conf_own(old, file.size, &sections, &count, &why);
-    if (code)
-        code = error_set(err, code, "%s: %s; mend it first", add->folder, why.text);
-    else if (model_conf_find(sections, count, add->called))
-        code = error_set(err, ERROR_INVALID, "%s has a section [%s] already; remove it, or choose another --name", path,
-                         add->called);
-    free(sections);
-    sections = NULL;
-    if (!code && (model_conf_own(text, size, &sections, &count, &why) || !count ||
-                  strcmp(sections[count - 1].name, add->called) != 0))
+    if (model_conf_own(text, size, &sections, &count, &why) || !count ||
+        strcmp(sections[count - 1].name, add->called) != 0)
         code = error_set(err, ERROR_INVALID,
-                         "models.conf cannot hold a section for \"%s\" with that licence; choose another --name, or a "
-                         "licence of up to 31 bytes",
-                         add->called);
+                         "models.conf cannot hold a section for \"%s\"; choose another --name", add->called);
     if (!code)
         code = file_write(path, text, size, err);
     free(sections);
@@ -392,11 +407,15 @@ static enum error_code cli_models_add_glance(const struct cli_models_add *add, s
 
 static enum error_code cli_models_add_all(struct cli_models_add *add, struct error *err)
 {
+    char path[PATH_MAX];
+    struct file conf;
     enum error_code code = cli_models_add_glance(add, err);
     if (!code)
         code = cli_models_add_stage(add, err);
     if (!code)
         code = cli_models_add_is_free(add, err);
+    if (!code && !(code = cli_models_add_conf(add, path, &conf, err))) /* before the work; it is read again behind it */
+        file_unmap(&conf);
     if (!code)
         code = cli_models_add_fetch_all(add, err);
     if (!code)

@@ -182,8 +182,7 @@ static struct model_section *supply_sections(const struct supply *supply, size_t
     *count = 0;
     if (!supply_path(path, supply->folder, CONF) || file_map(&file, path, &ignored))
         return NULL;
-    if (model_conf_own((const char *)file.data, file.size, &sections, count, &ignored))
-        *count = 0;
+    (void)!model_conf_own((const char *)file.data, file.size, &sections, count, &ignored);
     file_unmap(&file);
     return *count ? sections : (free(sections), NULL);
 }

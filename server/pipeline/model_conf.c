@@ -162,9 +162,23 @@ static bool model_conf_line(char *line, bool own, struct model_section *sections
                                                        model_conf_trim(equals + 1));
 }
 
+/* What is said of a line that is not understood: its beginning, as it is in the file. */
+static enum error_code model_conf_bad(const char *text, size_t length, size_t number, struct error *err)
+{
+    char line[512], shown[64];
+    snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), text);
+    if (err && err->code)
+        error_local(err, "; nor line %zu", number);
+    return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood: %s", number,
+                     utf8_escape(shown, sizeof shown, model_conf_trim(line)));
+}
+
+/* Of a section with a line that is not understood nothing counts. */
 static enum error_code model_conf_read(const char *text, size_t size, bool own, struct model_section **sections,
                                        size_t *count, struct error *err)
 {
+    enum error_code code = OK;
+    bool passed_over = false; /* this section */
     size_t room = 0;
     for (size_t i = 0; i < size; i++)
         room += text[i] == '[';
@@ -173,33 +187,33 @@ static enum error_code model_conf_read(const char *text, size_t size, bool own, 
     if (!*sections)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for models.conf");
     for (size_t at = 0, number = 1; at < size; number++) {
-        const char *end = memchr(text + at, '\n', size - at);
-        size_t length = end ? (size_t)(end - text) - at : size - at;
+        const char *begin = text + at, *end = memchr(begin, '\n', size - at);
+        const size_t length = end ? (size_t)(end - begin) : size - at, before = *count;
         char line[512];
-        bool ok = length < sizeof line;
-        if (ok) {
-            memcpy(line, text + at, length);
-            line[length] = '\0';
-            ok = model_conf_line(line, own, *sections, count);
-        }
-        if (!ok) {
-            char shown[64]; /* the beginning, as it is in the file: line was taken apart */
-            snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), text + at);
-            free(*sections);
-            *sections = NULL;
-            *count = 0;
-            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood: %s", number,
-                             utf8_escape(shown, sizeof shown, model_conf_trim(line)));
-        }
+        const bool fits = length < sizeof line;
         at += length + 1;
+        snprintf(line, sizeof line, "%.*s", (int)(fits ? length : sizeof line - 1), begin);
+        const bool header = *model_conf_trim(line) == '[';
+        passed_over = passed_over && !header;
+        if (passed_over || (fits && model_conf_line(line, own, *sections, count)))
+            continue;
+        code = model_conf_bad(begin, length, number, err);
+        passed_over = true;
+        *count -= header ? *count - before : *count > 0;
     }
-    return OK;
+    return code;
 }
 
 enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
                                  struct error *err)
 {
-    return model_conf_read(text, size, false, sections, count, err);
+    const enum error_code code = model_conf_read(text, size, false, sections, count, err);
+    if (code) {
+        free(*sections);
+        *sections = NULL;
+        *count = 0;
+    }
+    return code;
 }
 
 enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,

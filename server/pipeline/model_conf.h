@@ -25,7 +25,7 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
                                  struct error *err) MUST_CHECK;
 
 /* The same for a models.conf of a user, whose sections, [NAME] or [model NAME], have settings, `licence`, and, for
- * people, `sha256` and `source` (in url). */
+ * people, `sha256` and `source` (in url). With ERROR_INVALID, too, *sections has those that are understood. */
 enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,
                                struct error *err) MUST_CHECK;
 /* Sets what a user's sections say of the model of that name. Returns whether they say anything. */

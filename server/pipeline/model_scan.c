@@ -308,7 +308,7 @@ static enum error_code scan_folder(struct scan *scan, const char *path, int dept
     return code;
 }
 
-/* Reads the user's models.conf of each folder of the search path. One that is not understood says nothing. */
+/* Reads the user's models.conf of each folder of the search path. */
 static enum error_code scan_confs(struct scan *scan)
 {
     struct store_list *list = scan->list;
@@ -333,7 +333,8 @@ static enum error_code scan_confs(struct scan *scan)
             file_unmap(&file);
         }
         if (code)
-            log_event(LOG_WARN, "models-conf-ignored", "file=\"%s\" text=\"%s\"", conf->path, err.text);
+            log_event(LOG_WARN, "models-conf-ignored", "file=\"%s\" text=\"%s%s\"", conf->path, err.text,
+                      code == ERROR_INVALID ? "; what stands in such a section is left out" : "");
     }
     return OK;
 }

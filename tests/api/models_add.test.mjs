@@ -88,6 +88,7 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
     [[fixture('srvgg_x2'), '--name', '../up'], 2, /is no name for a model/],
     [[fixture('srvgg_x2'), '--name', 'a]b'], 0, null],
     [[fixture('srvgg_x2'), '--sha256', '12'], 2, /--sha256: 64 hexadecimal digits/],
+    [[fixture('srvgg_x2'), '--licence', 'L'.repeat(32)], 2, /--licence: up to 31 bytes, but it has 32/],
     [[fixture('srvgg_x2'), '--activation', 'tanh'], 2, /--activation: relu/],
     [[fixture('srvgg_x2'), 'more.pth'], 2, /takes one file/],
     [[], 2, /name the file/],
@@ -135,7 +136,17 @@ test("the user's own models.conf is kept, and nothing is added to one that is no
   writeFileSync(join(folder, 'models.conf'), ' what\x1b[7m is this');
   const broken = await add(fixture('srvgg_x2'));
   assert.match(broken.err, /models\.conf, line 1: not understood: what\\x1B\[7m is this; mend it first/);
+  assert.equal(broken.out, '', 'before it is copied and tried');
   assert.deepEqual(there(), ['models.conf', 'srvgg_x1.safetensors']);
+});
+
+test('of a models.conf with lines that are not understood all other sections count', async () => {
+  assert.equal((await add(fixture('srvgg_x1'), '--licence', 'CC-BY-NC-4.0')).status, 0);
+  assert.equal((await add(fixture('srvgg_x2'), '--licence', 'CC-BY-NC-SA-4.0')).status, 0);
+  writeFileSync(join(folder, 'models.conf'), `[srvgg_x4]\nlicence = MIT\nactivaton = relu\nnoise = 3\n${conf()}colour = blue\n[none]\n`);
+  const { out, err } = await run(['--json', '--models', folder]);
+  assert.deepEqual(JSON.parse(out).models.map((m) => [m.name, m.licence]), [['srvgg_x1', 'CC-BY-NC-4.0'], ['srvgg_x2', null]]);
+  assert.match(err, /warn models-conf-ignored file="[^"]*\/models\.conf" text="models\.conf, line 3: not understood: activaton = relu; nor line \d+; what stands in such a section is left out"/);
 });
 
 test('an ncnn pair is taken whole', async () => {

@@ -87,11 +87,50 @@ static void test_lines(void **state)
     free(own);
 }
 
+/* Of a user's models.conf, sections with lines that are not understood are left out, and no others. */
+static void test_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *names, *lines;
+    } rows[] = {
+        {"[a]\nlicence = A\n[b]\nwho = b\nlicence = B\n[c]\nlicence = C\n", "ac", "line 4: "},
+        {"who = b\nlicence = B\n[a]\nlicence = A\n", "a", "line 1: "},
+        {"[a]\nlicence = A\n[b\nlicence = B\nwho = b\n[c]\n", "ac", "line 3: "},
+        {"[a]\nlicence = A\n\xff[b]\nlicence = B\n", "", "line 3: "},
+        {"[a]\nwho = b\n[b]\nwho = b\n[c]\nlicence = C", "c", "; nor line 4"},
+        {"[a]\nlicence = A\n[x%0600d]\nlicence = B\n[c]", "ac", "line 3: "},
+        {"[a]\nlicence = A\n[x%064d]\nlicence = B\n[c]", "ac", "line 3: "},
+        {"[a]\nlicence = A\nsource = %0600d\n[c]", "c", "line 3: "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[1024], names[8] = "";
+        struct model_section *own;
+        size_t count;
+        struct error err = ERROR_INIT;
+        const char *zeros = strchr(rows[i].text, '%');
+        if (zeros)
+            snprintf(text, sizeof text, "%.*s%0*d%s", (int)(zeros - rows[i].text), rows[i].text, atoi(zeros + 2), 0,
+                     strchr(zeros, 'd') + 1);
+        else
+            snprintf(text, sizeof text, "%s", rows[i].text);
+        assert_int_equal(model_conf_own(text, strlen(text), &own, &count, &err), ERROR_INVALID);
+        for (size_t k = 0; k < count; k++) {
+            names[k] = own[k].name[0];
+            assert_true(!*own[k].licence || *own[k].licence == *own[k].name - 'a' + 'A');
+        }
+        assert_string_equal(names, rows[i].names);
+        assert_non_null(strstr(err.text, rows[i].lines));
+        free(own);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conf),
         cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
