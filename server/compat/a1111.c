@@ -405,6 +405,14 @@ static enum MHD_Result a1111_begin(struct request *request)
 /* --- lists ---------------------------------------------------------------------------------------------------------
  */
 
+/* The row with what our own lists say of the model's licence. */
+static json_t *a1111_terms(json_t *row, const json_t *model)
+{
+    json_object_set(row, "licence", json_object_get(model, "licence"));
+    json_object_set(row, "non_commercial", json_object_get(model, "non_commercial"));
+    return row;
+}
+
 static json_t *a1111_row(const char *name, json_t *model, int scale)
 {
     return json_pack("{s:s, s:o, s:n, s:n, s:i}", "name", name, "model_name", model, "model_path", "model_url", "scale",
@@ -417,9 +425,10 @@ static enum MHD_Result a1111_upscalers(struct request *request)
     size_t i;
     json_array_append_new(list, a1111_row("None", json_null(), 4));
     json_array_append_new(list, a1111_row("Lanczos", json_null(), 4));
-    json_array_foreach(models, i, model) if (compat_model_is(model, "upscaler"))
-        json_array_append_new(list, a1111_row(a1111_theirs(model), json_string(compat_model_text(model, "name")),
-                                              (int)json_integer_value(json_object_get(model, "scale"))));
+    json_array_foreach(models, i, model) if (compat_model_is(model, "upscaler")) json_array_append_new(
+        list, a1111_terms(a1111_row(a1111_theirs(model), json_string(compat_model_text(model, "name")),
+                                    (int)json_integer_value(json_object_get(model, "scale"))),
+                          model));
     json_decref(models);
     return reply_json(request, REPLY_OK, list);
 }
@@ -432,8 +441,9 @@ static enum MHD_Result a1111_realesrgan_models(struct request *request)
     {
         const char *theirs = a1111_theirs(model);
         if (compat_model_is(model, "upscaler") && theirs != compat_model_text(model, "name"))
-            json_array_append_new(
-                list, json_pack("{s:s, s:n, s:O}", "name", theirs, "path", "scale", json_object_get(model, "scale")));
+            json_array_append_new(list, a1111_terms(json_pack("{s:s, s:n, s:O}", "name", theirs, "path", "scale",
+                                                              json_object_get(model, "scale")),
+                                                    model));
     }
     json_decref(models);
     return reply_json(request, REPLY_OK, list);
@@ -441,11 +451,24 @@ static enum MHD_Result a1111_realesrgan_models(struct request *request)
 
 static enum MHD_Result a1111_face_restorers(struct request *request)
 {
-    json_t *list = json_array();
-    if (a1111_restores(request, true, NULL))
-        json_array_append_new(list, json_pack("{s:s, s:n}", "name", "CodeFormer", "cmd_dir"));
-    if (a1111_restores(request, false, NULL))
-        json_array_append_new(list, json_pack("{s:s, s:n}", "name", "GFPGAN", "cmd_dir"));
+    json_t *list = json_array(), *models = compat_models(request), *model, *codeformer = NULL, *other = NULL,
+           *standard = NULL;
+    size_t i;
+    json_array_foreach(models, i, model)
+    {
+        if (!compat_model_is(model, "face"))
+            continue;
+        json_t **first = strcmp(compat_model_text(model, "architecture"), "CodeFormer") ? &other : &codeformer;
+        *first = *first ? *first : model;
+        if (json_is_true(json_object_get(model, "default")))
+            standard = model; /* what the name GFPGAN stands for */
+    }
+    if (codeformer)
+        json_array_append_new(list, a1111_terms(json_pack("{s:s, s:n}", "name", "CodeFormer", "cmd_dir"), codeformer));
+    if (other)
+        json_array_append_new(
+            list, a1111_terms(json_pack("{s:s, s:n}", "name", "GFPGAN", "cmd_dir"), standard ? standard : other));
+    json_decref(models);
     return reply_json(request, REPLY_OK, list);
 }
 

@@ -21,22 +21,26 @@ struct model_list {
     bool hashing, done;
 };
 
-static void list_append(json_t *list, const char *name)
+/* model: NULL where the name stands for the defaults. */
+static void list_append(json_t *list, const char *name, const json_t *model)
 {
-    json_array_append_new(
-        list, json_pack("{s:s, s:s, s:i, s:s}", "id", name, "object", "model", "created", 0, "owned_by", "restored"));
+    json_t *row =
+        json_pack("{s:s, s:s, s:i, s:s}", "id", name, "object", "model", "created", 0, "owned_by", "restored");
+    json_object_set(row, "licence", json_object_get(model, "licence"));
+    json_object_set(row, "non_commercial", json_object_get(model, "non_commercial"));
+    json_array_append_new(list, row);
 }
 
 void model_list_add_ids(json_t *json)
 {
     json_t *list = json_array(), *row;
     size_t i;
-    list_append(list, "restored");
+    list_append(list, "restored", NULL);
     json_array_foreach(json_object_get(json, "models"), i, row)
     {
         const char *kind = json_string_value(json_object_get(row, "kind"));
         if (kind && (!strcmp(kind, json_kind_name(MODEL_FACE)) || !strcmp(kind, json_kind_name(MODEL_UPSCALER))))
-            list_append(list, json_string_value(json_object_get(row, "name")));
+            list_append(list, json_string_value(json_object_get(row, "name")), row);
     }
     json_object_set_new(json, "object", json_string("list"));
     json_object_set_new(json, "data", list);

@@ -446,6 +446,8 @@ static const struct schema_member {
     {"ModelId", "object", "=model", NULL},
     {"ModelId", "created", "integer", "always 0"},
     {"ModelId", "owned_by", "string", NULL},
+    {"ModelId", "licence?", "string?", "the model's; not of \"restored\", which stands for the defaults"},
+    {"ModelId", "non_commercial?", "boolean", "its licence forbids commercial use"},
 
     {"CapabilityModel", "name", "string", NULL},
     {"CapabilityModel", "licence", "string?", NULL},

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/pipeline/licence.h"
+
 static const struct choice_role {
     const char *option, *what, *article;
 } choice_roles[ROLE_COUNT] = {
@@ -63,17 +65,22 @@ static enum error_code choice_not_there(const struct model_store *store, enum er
     return code;
 }
 
-/* The usable models of a role, with commas; false: there is none. */
-static bool choice_names(const struct model_store *store, enum model_role role, char *names, size_t size)
+/* The usable models of a role, with commas; the first of them, or NULL: there is none. */
+static const struct model_entry *choice_names(const struct model_store *store, enum model_role role, char *names,
+                                              size_t size)
 {
+    const struct model_entry *first = NULL;
     size_t used = 0;
     *names = '\0';
     for (size_t i = 0; i < store->list.count && used < size; i++) {
         const struct model_entry *e = &store->list.files[i]->entry;
-        if (e->recognised && (int)e->info.kind == (int)role && (!e->starter || store->starters))
-            used += (size_t)snprintf(names + used, size - used, "%s%s", used ? ", " : "", e->name);
+        if (!e->recognised || (int)e->info.kind != (int)role || (e->starter && !store->starters))
+            continue;
+        first = first ? first : e;
+        used += (size_t)snprintf(names + used, size - used, "%s%s%s", used ? ", " : "", e->name,
+                                 licence_non_commercial(e->licence) ? " (non-commercial)" : "");
     }
-    return used;
+    return first;
 }
 
 static const char *choice_base(const char *path)
@@ -158,14 +165,14 @@ static const struct model_entry *choice_default(const struct model_store *store,
 static enum error_code choice_offer(const struct model_store *store, enum model_role role, struct error *err)
 {
     char names[320];
-    if (!choice_names(store, role, names, sizeof names))
+    const struct model_entry *first = choice_names(store, role, names, sizeof names);
+    if (!first)
         return OK;
-    const int first = (int)strcspn(names, ",");
     return error_set(err, ERROR_NOT_FOUND,
-                     "no official %s is installed, and none was chosen; there %s %s: choose one with %s=%.*s, "
-                     "or set default_%s=%.*s in the configuration",
-                     choice_roles[role].what, names[first] ? "are" : "is", names, choice_roles[role].option, first,
-                     names, choice_roles[role].option, first, names);
+                     "no official %s is installed, and none was chosen; there %s %s: choose one with %s=%s, "
+                     "or set default_%s=%s in the configuration",
+                     choice_roles[role].what, strchr(names, ',') ? "are" : "is", names, choice_roles[role].option,
+                     first->name, choice_roles[role].option, first->name);
 }
 
 enum error_code model_choice(const struct model_store *store, enum model_role role, const char *wanted,

@@ -7,10 +7,12 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/spill.h"
+#include "runtime/base/utf8.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
 #include "server/pipeline/deep.h"
 #include "server/pipeline/detect.h"
+#include "server/pipeline/licence.h"
 #include "server/pipeline/paste.h"
 #include "server/pipeline/repair.h"
 
@@ -396,6 +398,17 @@ static void pipeline_note_starters(struct step *step)
                          list);
 }
 
+static void pipeline_note_licences(struct step *step)
+{
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        const struct model_entry *model = step->model[role];
+        char name[96];
+        if (model && licence_non_commercial(model->licence))
+            restoration_note(step->r, "non-commercial", "%s is not for commercial use (licence: %s)",
+                             utf8_copy(name, sizeof name, model->name), model->licence);
+    }
+}
+
 enum precision pipeline_precision_on(const struct device_info *device, enum precision configured, enum precision asked)
 {
     if (asked != PRECISION_AUTO)
@@ -493,6 +506,7 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     step_attach(step, context);
     pipeline_resolved(step);
     pipeline_note_starters(step);
+    pipeline_note_licences(step);
     if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
         restoration_note(r, "no-upscaler", "no upscaler is installed: the background was resized with Lanczos4");
     return OK;

@@ -369,6 +369,7 @@ export default {
   'note device-changed': '{0} fiel noch einmal aus; ein anderes Gerät hat dieses Bild restauriert.',
   'note no-damage-detector': 'Keine Schadenssuche ist installiert oder gewählt: nichts wurde repariert.',
   'note no-upscaler': 'Kein Vergrößerungsnetz ist installiert: der Hintergrund wurde nur vergrößert (Lanczos4).',
+  'note non-commercial': '{0} darf nicht gewerblich genutzt werden (Lizenz: {1}).',
   'note picture-alone': 'Die Datei enthielt mehr als das Bild, etwa eine HDR-Karte oder einen Film; das Ergebnis ist nur das Bild.',
   'note background-tiles': 'Der Hintergrund passt nicht auf einmal in den Speicher des Geräts; er wurde in Kacheln von {0} Punkten gemacht.',
   'note tile-shrunk': 'Kacheln von {0} Punkten passen nicht in den Speicher des Geräts; es wurden welche von {1}.',

@@ -369,6 +369,7 @@ export default {
   'note device-changed': '{0} volvió a fallar; otro dispositivo restauró esta imagen.',
   'note no-damage-detector': 'No hay ningún buscador de daños instalado o elegido: no se reparó nada.',
   'note no-upscaler': 'No hay ninguna red de ampliación instalada: el fondo solo se amplió (Lanczos4).',
+  'note non-commercial': '{0} no es para uso comercial (licencia: {1}).',
   'note picture-alone': 'El archivo contenía más que la imagen, por ejemplo un mapa HDR o un vídeo; el resultado es solo la imagen.',
   'note background-tiles': 'El fondo no cabe de una vez en la memoria del dispositivo; se hizo en mosaicos de {0} píxeles.',
   'note tile-shrunk': 'Los mosaicos de {0} píxeles no caben en la memoria del dispositivo; se usaron de {1}.',

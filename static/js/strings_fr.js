@@ -369,6 +369,7 @@ export default {
   'note device-changed': '{0} est de nouveau tombé en panne ; un autre appareil a restauré cette image.',
   'note no-damage-detector': 'Aucun détecteur de dégâts n’est installé ou choisi : rien n’a été réparé.',
   'note no-upscaler': 'Aucun réseau d’agrandissement n’est installé : l’arrière-plan a seulement été agrandi (Lanczos4).',
+  'note non-commercial': '{0} n’est pas destiné à un usage commercial (licence : {1}).',
   'note picture-alone': 'Le fichier contenait plus que l’image, par exemple une carte HDR ou un film ; le résultat est l’image seule.',
   'note background-tiles': 'L’arrière-plan ne tient pas d’un coup dans la mémoire de l’appareil ; il a été fait en tuiles de {0} pixels.',
   'note tile-shrunk': 'Des tuiles de {0} pixels ne tiennent pas dans la mémoire de l’appareil ; elles n’en ont fait que {1}.',

@@ -369,6 +369,7 @@ export default {
   'note device-changed': '{0} 再次中断，这张图片由另一台设备修复。',
   'note no-damage-detector': '没有安装或选择损伤检测网络：未做任何修补。',
   'note no-upscaler': '没有安装放大网络：背景只做了普通放大（Lanczos4）。',
+  'note non-commercial': '{0} 不可用于商业用途（许可证：{1}）。',
   'note picture-alone': '文件里除图片外还有别的内容，例如 HDR 增益图或视频；结果只含图片。',
   'note background-tiles': '背景一次放不进设备内存，已分成 {0} 像素的小块处理。',
   'note tile-shrunk': '{0} 像素的小块放不进设备内存，改用 {1} 像素。',

@@ -123,8 +123,9 @@ describe('what clients send', () => {
     const list = async (path) => (await get(server, `/sdapi/v1/${path}`)).json;
     const upscalers = await list('upscalers');
     assert.deepEqual(upscalers.slice(0, 2).map(({ name }) => name), ['None', 'Lanczos']);
-    assert.deepEqual(upscalers.find(({ name }) => name === 'upscaler'), { name: 'upscaler', model_name: 'upscaler', model_path: null, model_url: null, scale: 2 });
-    assert.deepEqual((await list('face-restorers')).at(-1), { name: 'GFPGAN', cmd_dir: null });
+    const free = { licence: null, non_commercial: false };
+    assert.deepEqual(upscalers.find(({ name }) => name === 'upscaler'), { name: 'upscaler', model_name: 'upscaler', model_path: null, model_url: null, scale: 2, ...free });
+    assert.deepEqual((await list('face-restorers')).at(-1), { name: 'GFPGAN', cmd_dir: null, ...free });
     assert.ok(Array.isArray(await list('realesrgan-models')));
     const memory = await list('memory');
     assert.ok(memory.ram.total >= memory.ram.used && memory.cuda);
@@ -155,7 +156,7 @@ describe('what clients send', () => {
     assert.equal(status, 200);
     assert.equal((await send('extra-single-image', { image: b64, upscaler_1: 'R-ESRGAN 4x+' }, { to: named })).status, 200, 'a file of that name');
     assert.equal((await get(named, '/sdapi/v1/realesrgan-models')).json[0].name, 'R-ESRGAN 2x+');
-    assert.deepEqual((await get(named, '/sdapi/v1/face-restorers')).json.map(({ name }) => name), ['CodeFormer', 'GFPGAN']);
+    assert.deepEqual((await get(named, '/sdapi/v1/face-restorers')).json, [{ name: 'CodeFormer', cmd_dir: null, licence: 'S-Lab-1.0, non-commercial', non_commercial: true }, { name: 'GFPGAN', cmd_dir: null, licence: null, non_commercial: false }]);
     const result = async (fields) => decodePng(Buffer.from((await send('extra-single-image', { image: faces.toString('base64'), ...fields }, { to: named })).json.image, 'base64'));
     const whole = await result({ codeformer_visibility: 1, codeformer_weight: 1 }), free = await result({ codeformer_visibility: 1 });
     assert.ok(difference(whole, decodePng(faces)) > 0.5 && difference(whole, free) > 0.05);

@@ -89,7 +89,7 @@ describe("OpenAI's package", () => {
     for await (const { id, object } of client.models.list()) { names.push(id); assert.equal(object, 'model'); }
     assert.equal(names[0], 'restored');
     assert.ok(names.includes('upscaler') && names.includes('face_64') && !names.includes('detector'));
-    assert.deepEqual(await client.models.retrieve('upscaler'), { id: 'upscaler', object: 'model', created: 0, owned_by: 'restored' });
+    assert.deepEqual(await client.models.retrieve('upscaler'), { id: 'upscaler', object: 'model', created: 0, owned_by: 'restored', licence: null, non_commercial: false });
     const missing = await client.models.retrieve('detector').then(() => assert.fail('it was found'), (reason) => reason);
     assert.ok(missing instanceof OpenAI.NotFoundError && missing.param === 'model', missing);
     const answer = await client.images.edit({ image: await photo(), model: 'upscaler', prompt: 'version=none repair=false' });

@@ -7,7 +7,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
-import { get, start } from './client.mjs';
+import { get, png, start } from './client.mjs';
 import { binary, fixtures, root } from './server.mjs';
 
 const base = mkdtempSync(join(tmpdir(), 'restored-add-'));
@@ -19,13 +19,14 @@ const bytes = readFileSync(fixture('srvgg_x2'));
 after(() => rmSync(base, { recursive: true, force: true }));
 beforeEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const run = (args) => new Promise((done) => {
-  const child = spawn(binary, ['models', ...args], { cwd: base, env: { ...process.env, RESTORED_STARTER_MODELS: 'false', no_proxy: '*' }, stdio: ['ignore', 'pipe', 'pipe'] });
+const call = (...args) => new Promise((done) => {
+  const child = spawn(binary, args, { cwd: base, env: { ...process.env, RESTORED_STARTER_MODELS: 'false', no_proxy: '*' }, stdio: ['ignore', 'pipe', 'pipe'] });
   let out = '', err = '';
   child.stdout.on('data', (t) => { out += t; });
   child.stderr.on('data', (t) => { err += t; });
   child.on('close', (status) => done({ status, out, err }));
 });
+const run = (args) => call('models', ...args);
 const add = (...args) => run(['add', ...args, '--to', folder]);
 const conf = () => (existsSync(join(folder, 'models.conf')) ? readFileSync(join(folder, 'models.conf'), 'utf8') : '');
 const there = () => (existsSync(folder) ? readdirSync(folder).sort() : []);
@@ -61,10 +62,19 @@ test('takes a file, with its sum, its section and its licence, which is shown wh
     const [listed] = (await get(server, '/v1/models')).json.models;
     assert.deepEqual([listed.name, listed.licence, listed.non_commercial], ['sharp', 'CC-BY-NC-SA-4.0', true]);
     const option = (await get(server, '/v1/capabilities')).json.options.find((o) => o.name === 'bg_upsampler');
-    assert.deepEqual(option.models, [{ name: 'sharp', licence: 'CC-BY-NC-SA-4.0', non_commercial: true }]);
+    const terms = { licence: 'CC-BY-NC-SA-4.0', non_commercial: true };
+    assert.deepEqual(option.models, [{ name: 'sharp', ...terms }]);
+    assert.deepEqual((await get(server, '/v1/models')).json.data, [{ id: 'restored', object: 'model', created: 0, owned_by: 'restored' }, { id: 'sharp', object: 'model', created: 0, owned_by: 'restored', ...terms }]);
+    assert.deepEqual((await get(server, '/sdapi/v1/upscalers')).json[2], { name: 'sharp', model_name: 'sharp', model_path: null, model_url: null, scale: 2, ...terms });
   } finally {
     await server.stop();
   }
+
+  const note = 'sharp is not for commercial use (licence: CC-BY-NC-SA-4.0)', restore = (upsampler, ...more) => call('restore', write('small.png', png(8, 8)), '-o', join(base, 'out.png'), '--models', folder, '--version', 'none', '--repair', 'false', '--bg_upsampler', upsampler, ...more);
+  assert.match((await restore('sharp')).out, /^  note: sharp is not for commercial use \(licence: CC-BY-NC-SA-4\.0\)$/m);
+  const report = JSON.parse((await restore('sharp', '--json')).out);
+  assert.deepEqual([report.notes, report.note_codes], [[note], [{ code: 'non-commercial', values: ['sharp', 'CC-BY-NC-SA-4.0'] }]]);
+  assert.match((await restore('blunt')).err, /blunt is not installed; there is sharp \(non-commercial\); /);
 
   const again = await add(fixture('srvgg_x2'), '--name', 'sharp');
   assert.equal(again.status, 1);
