@@ -379,6 +379,19 @@ static void paste_layer_rows(void *context, int item)
                        p->layer + 4 * (size_t)y * (size_t)p->rect.width);
 }
 
+/* Whether a mask of floats, or with wide of doubles, `stride` apart, changes an 8-bit picture anywhere. It begins in
+ * the middle, where faces are. */
+static bool paste_shows(const void *mask, size_t count, size_t stride, bool wide)
+{
+    const double least = 0.5 / 255;
+    for (size_t i = 0; i < count; i++) {
+        const size_t k = stride * ((i + count / 2) % count);
+        if ((wide ? ((const double *)mask)[k] : (double)((const float *)mask)[k]) > least)
+            return true;
+    }
+    return false;
+}
+
 static enum error_code paste_make_layer(const struct step *step, struct face *f, struct patch *p, struct error *err)
 {
     size_t count = (size_t)f->size * (size_t)f->size;
@@ -400,6 +413,11 @@ static enum error_code paste_make_layer(const struct step *step, struct face *f,
         code = paste_make_crop(&crop, err);
     if (code == OK)
         thread_for(thread_bands(p->rect.height), paste_layer_rows, (void *)&layer);
+    if (code == OK && f->used > 0 &&
+        !paste_shows(p->layer + 3, (size_t)p->rect.width * (size_t)p->rect.height, 4, false)) {
+        f->unmasked = true;
+        f->used = 0;
+    }
     strength_free(&strength);
     paste_free_mask(&mask);
     free(work);
@@ -471,6 +489,9 @@ static enum error_code paste_compat(struct step *step, struct error *err)
         for (int y = p->rect.y; y < p->rect.y + p->rect.height; y++)
             paste_carry_row(step->patches, i, y);
         code = paste_make_mask(step, &r->faces[i], p, &mask, err);
+        if (code == OK && mask.crop)
+            r->faces[i].unmasked =
+                !paste_shows(mask.crop, (size_t)r->faces[i].size * (size_t)r->faces[i].size, 1, true);
         if (code == OK)
             code = paste_blend_compat(&r->faces[i], p, &mask, err);
         paste_free_mask(&mask);

@@ -44,6 +44,7 @@ struct face {
     double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
     bool restored;
     char reason[128];   /* why not, or "" */
+    bool unmasked;      /* its mask is empty: nothing of the restoration is in the result */
     bool weighed;       /* the next two are known */
     double used;        /* how much of the restoration is in the result, 0..1: the mean over the face */
     double change;      /* how far the restoration moves from the picture, 0..1 */
@@ -233,7 +234,7 @@ enum error_code pipeline_check_models(const struct restoration *r, const struct 
  * jansson reference, NULL when memory is out. */
 struct json_t;
 struct json_t *restoration_report(const struct restoration *r);
-/* Whether the face stays as it came, since its restoration is no better. */
+/* Whether the face stays as it came, since its restoration is no better or its mask is empty. */
 bool restoration_kept(const struct restoration *r, const struct face *face);
 /* Its options alone, in the same form. */
 struct json_t *restoration_options(const struct options *options);

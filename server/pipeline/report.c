@@ -27,7 +27,8 @@ static json_t *report_name(const char *name)
 
 bool restoration_kept(const struct restoration *r, const struct face *face)
 {
-    return face->restored && face->weighed && options_weight(&r->options, face->id) < 0 && face->used < REPORT_KEPT;
+    return face->restored &&
+           (face->unmasked || (face->weighed && options_weight(&r->options, face->id) < 0 && face->used < REPORT_KEPT));
 }
 
 static json_t *report_faces(const struct restoration *r)
@@ -47,7 +48,9 @@ static json_t *report_faces(const struct restoration *r)
             json_pack("{s:i, s:[o, o, o, o], s:f, s:o, s:o, s:s, s:o}", "id", f->id, "box", report_real(f->box[0]),
                       report_real(f->box[1]), report_real(f->box[2]), report_real(f->box[3]), "score", f->score,
                       "landmarks", landmarks, "eye_distance", report_real(f->eye_distance), "action", action, "reason",
-                      report_name(kept ? "its restoration has no better detail" : f->reason));
+                      report_name(!kept         ? f->reason
+                                  : f->unmasked ? "its mask is empty: the parser found no face in its restoration"
+                                                : "its restoration has no better detail"));
         if (!r->detect_only) {
             json_object_set_new(face, "used", f->weighed ? report_real(f->used) : json_null());
             json_object_set_new(face, "change", f->weighed ? report_real(f->change) : json_null());

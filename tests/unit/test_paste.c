@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "server/pipeline/paste.h"
 
@@ -199,9 +200,44 @@ static void nothing_over_a_restored_face(void **state)
             }
 }
 
+/* A face whose parser finds no face in it, as with random weights: nothing is pasted, and the report says so. */
+static void an_empty_mask_is_told(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    for (int compat = 0; compat < 2; compat++)
+        for (int label = 0; label < 2; label++) {
+            struct restoration *r = faces_at(&(struct place){40, 42}, 1, true);
+            struct face *f = r->faces;
+            r->options.compat = compat;
+            memset(f->classes, label, FACE * FACE);
+            f->restored = true;
+            f->restoration_float = calloc(3 * FACE * FACE, sizeof(float));
+            if (image_create(&f->restoration, FACE, FACE, 3, 8, false, &err))
+                fail_msg("%s", err.text);
+            memset(f->restoration->pixels, 0, 3 * FACE * FACE);
+            memset(r->picture->pixels, 90, 3 * SIDE * SIDE);
+            memset(r->result->pixels, 90, 3 * SIDE * SIDE);
+            struct step step = {.r = r, .width = SIDE, .height = SIDE};
+            if (paste_layers(&step, &err) || paste_step(&step, &err))
+                fail_msg("%s", err.text);
+            assert_int_equal(restoration_kept(r, f), label == 0);
+            if (!compat)
+                assert_true(label ? f->used >= 1 : f->used <= 0);
+            json_t *report = restoration_report(r), *face = json_array_get(json_object_get(report, "faces"), 0);
+            assert_string_equal(json_string_value(json_object_get(face, "action")), label ? "restored" : "kept");
+            const char *reason = json_string_value(json_object_get(face, "reason"));
+            assert_true(label ? !reason : reason && strstr(reason, "its mask is empty"));
+            json_decref(report);
+            paste_end(&step);
+            restoration_destroy(&r);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up), cmocka_unit_test(the_mask_fades),
-                                       cmocka_unit_test(nothing_over_a_restored_face)};
+                                       cmocka_unit_test(nothing_over_a_restored_face),
+                                       cmocka_unit_test(an_empty_mask_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
