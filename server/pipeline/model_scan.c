@@ -122,13 +122,36 @@ static void scan_identify(const struct model_store *store, struct store_file *fi
             file->section = s;
         }
     }
-    if (!file->section)
-        return;
-    e->starter = file->section->starter;
-    snprintf(e->licence, sizeof e->licence, "%s", file->section->licence);
-    bool same_size = !file->section->bytes || file->section->bytes == e->bytes;
-    if (same_size && (!e->sha256[0] || !file->section->sha256[0] || strcmp(e->sha256, file->section->sha256) == 0))
-        snprintf(e->known_as, sizeof e->known_as, "%s", file->section->name);
+    e->starter = file->section && file->section->starter;
+}
+
+/* Whether the file is that of a section, as far as it can be told without reading it: by its hash where both are known,
+ * else by its name, its size and what it is for. */
+static bool scan_is(const struct model_section *s, const struct model_entry *e)
+{
+    if (e->recognised && e->info.kind != s->role)
+        return false;
+    if (s->sha256[0] && e->sha256[0])
+        return strcmp(s->sha256, e->sha256) == 0;
+    return strcmp(s->name, e->name) == 0 && (!s->bytes || s->bytes == e->bytes);
+}
+
+void model_scan_know(const struct model_store *store, struct store_file *file)
+{
+    struct model_entry *e = &file->entry;
+    const struct model_section *known = NULL;
+    const char *network = e->recognised ? licence_of_network(e->info.architecture) : "";
+    for (size_t i = 0; i < store->section_count && !known; i++)
+        if (scan_is(&store->sections[i], e))
+            known = &store->sections[i];
+    snprintf(e->known_as, sizeof e->known_as, "%s", known ? known->name : "");
+    const char *licence = *file->own_licence ? file->own_licence
+                          : *network         ? network
+                          : known            ? known->licence
+                                             : e->card.licence;
+    snprintf(e->licence, sizeof e->licence, "%s", licence);
+    if (!*licence && file->section)
+        snprintf(e->licence, sizeof e->licence, "unknown (only named like %.36s)", file->section->name);
 }
 
 /* A text from the file, made fit to be shown anywhere. */
@@ -169,13 +192,6 @@ static void scan_probe(struct store_file *file)
     scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
     scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
     scan_text(e->card.data, sizeof e->card.data, weights, "data");
-    const char *network = licence_of_network(e->info.architecture);
-    if (file->own_licence[0])
-        memcpy(e->licence, file->own_licence, sizeof e->licence);
-    else if (*network)
-        snprintf(e->licence, sizeof e->licence, "%s", network);
-    else if (!e->licence[0])
-        memcpy(e->licence, e->card.licence, sizeof e->licence);
     model_close(&model);
 }
 
@@ -224,6 +240,7 @@ static enum error_code scan_new(struct scan *scan, const char *path, const char 
     file->settings = scan_settings(scan->list, file, e->name);
     snprintf(file->own_licence, sizeof file->own_licence, "%s", scan_licence(scan->list, e->name));
     scan_probe(file);
+    model_scan_know(store, file);
     *out = file;
     return OK;
 }

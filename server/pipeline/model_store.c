@@ -214,17 +214,6 @@ size_t model_store_missing(const struct model_store *store, const struct model_m
     return store->missing_count;
 }
 
-/* The name that a file with this content is known by. */
-static void store_know(const struct model_store *store, struct model_entry *e)
-{
-    e->known_as[0] = '\0';
-    for (size_t k = 0; k < store->section_count; k++) {
-        const struct model_section *s = &store->sections[k];
-        if (s->sha256[0] ? strcmp(s->sha256, e->sha256) == 0 : strcmp(s->name, e->name) == 0)
-            snprintf(e->known_as, sizeof e->known_as, "%s", s->name);
-    }
-}
-
 /* The next file without a hash. */
 static struct store_file *store_unhashed(struct model_store *store)
 {
@@ -296,7 +285,7 @@ bool model_store_hash_entry(struct model_store *store, const struct model_entry 
     if (!hashed && !store_hash_file(store, file))
         return false;
     model_store_lock(store);
-    store_know(store, &file->entry);
+    model_scan_know(store, file);
     model_store_unlock(store);
     return true;
 }
@@ -309,7 +298,7 @@ void model_store_hash(struct model_store *store)
     model_store_lock(store);
     for (size_t i = 0; i < store->list.count; i++)
         if (store->list.files[i]->entry.sha256[0])
-            store_know(store, &store->list.files[i]->entry);
+            model_scan_know(store, store->list.files[i]);
     model_store_unlock(store);
 }
 

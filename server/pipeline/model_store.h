@@ -47,7 +47,7 @@ struct model_entry {        /* one file found */
     uint64_t bytes;
     char sha256[65];    /* hexadecimal; "" until model_store_hash */
     char known_as[128]; /* the official name or alias it stands for, "" if unknown */
-    char licence[64];   /* from the user's models.conf, else from the program's, else from the card */
+    char licence[64];   /* from the user's models.conf, else the network's, the program's models.conf, the card */
     struct model_card card;
     bool starter; /* a starter model, embedded or in a folder */
     bool fetched; /* it lies in that folder of the defaults */
@@ -69,8 +69,8 @@ void model_store_destroy(struct model_store **store);
  * were. */
 uint64_t model_store_refresh(struct model_store *store);
 
-/* Nothing changes between these two calls: for callers that walk through the list or read sha256 or known_as while
- * other threads run. */
+/* Nothing changes between these two calls: for callers that walk through the list or read sha256, known_as or licence
+ * while other threads run. */
 void model_store_lock(const struct model_store *store);
 void model_store_unlock(const struct model_store *store);
 size_t model_store_count(const struct model_store *store);
@@ -91,8 +91,8 @@ size_t model_store_stem(const char *name);
 /* The folders that are searched, which need not exist; NULL after the last. */
 const char *model_store_folder(const struct model_store *store, int index);
 
-/* Computes the SHA-256 of every file that has none yet (which reads the whole file), and from it known_as for renamed
- * files. */
+/* Computes the SHA-256 of every file that has none yet (which reads the whole file), and from it known_as and the
+ * licence, of renamed files, too. */
 void model_store_hash(struct model_store *store);
 /* The same for one of the store's entries; false: it cannot be read, or it was stopped. */
 bool model_store_hash_entry(struct model_store *store, const struct model_entry *entry);

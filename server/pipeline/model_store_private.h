@@ -63,7 +63,7 @@ struct model_store {
     char default_name[ROLE_COUNT][128];
     atomic_bool stopping;
 
-    pthread_mutex_t lock; /* recursive; guards all members below, and the entries' sha256 and known_as */
+    pthread_mutex_t lock; /* recursive; guards all members below, and the entries' sha256, known_as and licence */
     struct arena *arena;  /* old lists that may still be read */
     struct store_list list;
     struct store_file **all; /* all that were ever in it: entries live as long as the store */
@@ -93,6 +93,9 @@ bool model_scan_stale(const struct store_list *list);
 size_t model_scan_stem(const char *name);
 /* stop: gives up when it becomes true. */
 bool model_scan_hash(const struct model_entry *entry, const atomic_bool *stop, char hex[65]);
+
+/* Sets known_as and the licence, by what is known of the file now: it was probed, and perhaps hashed. */
+void model_scan_know(const struct model_store *store, struct store_file *file);
 
 /* Opens the model of an entry, with the settings that models.conf has for it. ERROR_IO when it is no longer the file
  * that was probed. */

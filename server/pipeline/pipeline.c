@@ -400,6 +400,7 @@ static void pipeline_note_starters(struct step *step)
 
 static void pipeline_note_licences(struct step *step)
 {
+    model_store_lock(step->context->store);
     for (int role = 0; role < ROLE_COUNT; role++) {
         const struct model_entry *model = step->model[role];
         char name[96];
@@ -407,6 +408,7 @@ static void pipeline_note_licences(struct step *step)
             restoration_note(step->r, "non-commercial", "%s is not for commercial use (licence: %s)",
                              utf8_copy(name, sizeof name, model->name), model->licence);
     }
+    model_store_unlock(step->context->store);
 }
 
 enum precision pipeline_precision_on(const struct device_info *device, enum precision configured, enum precision asked)

@@ -544,6 +544,47 @@ static void test_fetched(void **state)
     model_store_destroy(&store);
 }
 
+static void check_known(const struct model_store *store, const char *name, const char *known_as, const char *licence)
+{
+    for (size_t i = 0; i < model_store_count(store); i++) {
+        const struct model_entry *e = model_store_at(store, i);
+        if (strcmp(e->name, name) != 0)
+            continue;
+        assert_string_equal(e->known_as, known_as);
+        assert_string_equal(e->licence, licence);
+        return;
+    }
+    fail_msg("%s is not there", name);
+}
+
+/* An official name alone brings no licence to a file of another size, role or, once it is known, hash. */
+static void test_known(void **state)
+{
+    (void)state;
+    static const char other[] = "unknown (only named like GFPGANCleanv1-NoCE-C2)";
+    put("face", "GFPGANv1.4.safetensors");
+    put("face", "GFPGANCleanv1-NoCE-C2.safetensors"); /* its size is not in the list */
+    put("face", "GFPGANv1.safetensors");              /* nor its hash */
+    put("srvgg_x2", "codeformer.safetensors");
+    put("upscaler", "mine.safetensors");
+    struct model_store *store = models_of(folder, NULL);
+    for (int hashed = 0; hashed < 2; hashed++) {
+        check_known(store, "GFPGANv1.4", "", "unknown (only named like GFPGANv1.4)");
+        check_known(store, "GFPGANCleanv1-NoCE-C2", hashed ? "" : "GFPGANCleanv1-NoCE-C2",
+                    hashed ? other : "Apache-2.0");
+        check_known(store, "GFPGANv1", "GFPGANv1", "Apache-2.0");
+        check_known(store, "codeformer", "", "unknown (only named like codeformer)");
+        check_known(store, "mine", "", "");
+        model_store_hash(store);
+    }
+    for (size_t i = 0; i < store->section_count; i++) /* as if the fixture were the official file */
+        if (!strcmp(store->sections[i].name, "RealESRGAN_x2plus"))
+            memcpy(store->sections[i].sha256, models_resolve(store, ROLE_UPSCALER, "mine")->sha256, 65);
+    model_store_hash(store);
+    check_known(store, "mine", "RealESRGAN_x2plus", "BSD-3-Clause");
+    model_store_destroy(&store);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -551,7 +592,7 @@ int main(void)
         IN_FOLDER(test_empty),       IN_FOLDER(test_official_names), IN_FOLDER(test_configured),
         IN_FOLDER(test_odd_folders), IN_FOLDER(test_hash),           IN_FOLDER(test_fetched),
         IN_FOLDER(test_set),         IN_FOLDER(test_hold),           IN_FOLDER(test_starters),
-        IN_FOLDER(test_cards),       IN_FOLDER(test_damaged),
+        IN_FOLDER(test_cards),       IN_FOLDER(test_damaged),        IN_FOLDER(test_known),
     };
     return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
 }
