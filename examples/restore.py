@@ -40,7 +40,8 @@ def restore(picture: bytes, options: dict) -> bytes:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     try:
         with open(sys.argv[1], "rb") as file:
             result = restore(file.read(), dict(word.split("=", 1) for word in sys.argv[3:]))

@@ -230,8 +230,10 @@ static enum reply router_check_identity(struct request *request, struct error *e
     case AUTH_GOOD:
         return REPLY_OK;
     case AUTH_MISSING:
-        error_set(err, ERROR_INVALID,
-                  "this server asks for a token; send it in a header: \"Authorization: Bearer TOKEN\"");
+        error_set(err, ERROR_INVALID, "this server asks for a token; send it %s: \"Authorization: Bearer TOKEN\"",
+                  request->dialect && request->dialect->challenge
+                      ? "as the password of HTTP Basic, with any user's name, or in a header"
+                      : "in a header");
         break;
     case AUTH_WRONG:
         error_set(err, ERROR_INVALID, "the server does not know this token");

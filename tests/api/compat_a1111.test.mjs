@@ -222,8 +222,11 @@ test('HTTP Basic takes a token as the password', async (context) => {
     assert.equal(status, 401);
     assert.match(sent.get('www-authenticate'), /^Basic realm=/);
     assert.equal(json.error, 'HTTPException');
+    assert.match(json.detail, /^This server asks for a token; send it as the password of HTTP Basic, with any user's name, or in a header: "Authorization: Bearer TOKEN"$|does not know this token/);
   }
-  assert.equal((await lists(basic(token), '/v1/devices')).status, 401); // there alone
+  const ours = await lists(basic(token), '/v1/devices');
+  assert.equal(ours.status, 401); // there alone
+  assert.match(ours.json.detail, /^This server asks for a token; send it in a header: /);
   await guarded.stop();
 });
 
