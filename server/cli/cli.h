@@ -36,8 +36,10 @@ int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);
 int cli_models_get(int argc, char **argv);     /* after "models get" */
 int cli_models_add(int argc, char **argv);     /* after "models add" */
-int cli_models_scan(int argc, char **argv);    /* after "models --scan" */
+int cli_models_scan(int argc, char **argv);    /* after "models", with --scan */
 int cli_models_publish(int argc, char **argv); /* after "models publish" */
+/* What a file is that has no checkpoint's ending, and is not read; NULL: no model, or a .bin beside its .param. */
+const char *cli_models_other(const char *path);
 int cli_store(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_healthcheck(int argc, char **argv);

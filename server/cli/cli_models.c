@@ -21,8 +21,7 @@ static void cli_models_print_table(const struct model_store *store)
         printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s%s\n", entry->name, json_kind_name(entry->info.kind),
                entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256,
                *entry->licence ? entry->licence : "-", *entry->known_as ? entry->known_as : "-",
-               licence_mark(entry->licence), entry->starter ? " (starter)" : "",
-               entry->is_default ? " (default)" : "");
+               licence_mark(entry->licence), entry->starter ? " (starter)" : "", entry->is_default ? " (default)" : "");
     }
     if (!shown)
         printf("No models were found.\n");
@@ -60,14 +59,15 @@ int cli_models(int argc, char **argv)
         return cli_models_add(argc - 1, argv + 1);
     if (argc > 0 && !strcmp(argv[0], "publish"))
         return cli_models_publish(argc - 1, argv + 1);
-    if (argc > 0 && !strcmp(argv[0], "--scan"))
-        return cli_models_scan(argc - 1, argv + 1);
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "--scan"))
+            return cli_models_scan(argc, argv);
     int listed = cli_list(
         argc, argv, "models",
         "restored models [--models DIR] [--json]\nrestored models get NAME...|default|all [--to DIR] [--mirror "
         "DIR|URL]\nrestored models add FILE|URL [--name NAME] [--sha256 HEX] [--licence TEXT] [--to DIR]\n"
         "restored models publish NAME|FILE... [--remove] [--store URI]\n"
-        "restored models --scan DIR\n\n"
+        "restored models --scan DIR [--json]\n\n"
         "Lists the models that are installed: file, network, scale, size, SHA-256, licence and official name; and the\n"
         "official ones that are missing. --json: as GET /v1/models. get downloads them; see restored models get "
         "--help.\nadd takes a file of yours; see restored models add --help. publish puts models into a "

@@ -62,6 +62,9 @@ static enum error_code cli_models_add_names(struct cli_models_add *add, struct e
     snprintf(add->given, sizeof add->given, "%.*s", (int)(add->source + length - from), from);
     const size_t stem = model_scan_stem(add->given);
     add->ending = add->given + stem;
+    const char *other = cli_models_other(add->remote ? add->given : add->source);
+    if (!*add->ending && other)
+        return error_set(err, ERROR_UNSUPPORTED, "%s: %s", add->given, other);
     if (!*add->ending)
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: a model's file ends in .pth, .pt, .ckpt, .safetensors or .param (with its .bin)",
@@ -343,8 +346,8 @@ static enum error_code cli_models_add_section(const struct cli_models_add *add, 
     fclose(out);
     if (model_conf_own(text, size, &sections, &count, &why) || !count ||
         strcmp(sections[count - 1].name, add->called) != 0)
-        code = error_set(err, ERROR_INVALID,
-                         "models.conf cannot hold a section for \"%s\"; choose another --name", add->called);
+        code = error_set(err, ERROR_INVALID, "models.conf cannot hold a section for \"%s\"; choose another --name",
+                         add->called);
     if (!code)
         code = file_write(path, text, size, err);
     free(sections);

@@ -17,7 +17,8 @@
 
 struct models_scan {
     size_t read, count;
-    bool failed; /* a part of the folder could not be looked at */
+    bool failed;  /* a part of the folder could not be looked at */
+    json_t *rows; /* NULL: lines are printed */
 };
 
 /* What files that are never read are, by their endings. */
@@ -59,15 +60,36 @@ static const char *scan_bin(const char *path)
     return "weights without the .param beside them that says what they are, or of another program; not read";
 }
 
-/* What a file is that has no checkpoint's ending; NULL: no model. */
-static const char *scan_other(const char *path, const char *name)
+const char *cli_models_other(const char *path)
 {
-    if (scan_ends(name, ".bin"))
+    if (scan_ends(path, ".bin"))
         return scan_bin(path);
     for (size_t i = 0; i < sizeof scan_others / sizeof *scan_others; i++)
-        if (scan_ends(name, scan_others[i].ending))
+        if (scan_ends(path, scan_others[i].ending))
             return scan_others[i].what;
     return NULL;
+}
+
+/* info: what the file is read as; NULL: it is not, for that reason. */
+static void scan_tell(struct models_scan *scan, const char *shown, const struct model_info *info, const char *reason)
+{
+    const bool bound = info && licence_non_commercial(licence_of_network(info->architecture));
+    scan->count++;
+    scan->read += info != NULL;
+    if (!scan->rows && info) {
+        printf("%s: %s, %s", shown, json_kind_name(info->kind), info->architecture);
+        if (info->kind == MODEL_UPSCALER)
+            printf(" ×%d", info->scale);
+        puts(bound ? " (non-commercial)" : "");
+    } else if (!scan->rows) {
+        printf("%s: %s\n", shown, reason);
+    } else if (info) {
+        json_array_append_new(scan->rows, json_pack("{s:s, s:b, s:s, s:s, s:i, s:b}", "file", shown, "read", 1, "kind",
+                                                    json_kind_name(info->kind), "architecture", info->architecture,
+                                                    "scale", info->scale, "non_commercial", bound));
+    } else {
+        json_array_append_new(scan->rows, json_pack("{s:s, s:b, s:s}", "file", shown, "read", 0, "reason", reason));
+    }
 }
 
 /* Opens it as it would be for work: all tensors must be there, and fit. */
@@ -75,21 +97,17 @@ static void scan_checkpoint(struct models_scan *scan, const char *path, const ch
 {
     struct error err = ERROR_INIT;
     struct model *model;
-    scan->count++;
-    if (model_open(&model, path, NULL, &err)) {
-        char reason[2 * sizeof err.text];
-        utf8_escape(reason, sizeof reason, err.text);
-        const bool named = !strncmp(err.text, path, strlen(path)); /* most begin with the path */
-        printf("%s%s%s\n", named ? "" : shown, named ? "" : ": not read: ", reason);
+    if (!model_open(&model, path, NULL, &err)) {
+        scan_tell(scan, shown, model_info(model), NULL);
+        model_close(&model);
         return;
     }
-    const struct model_info *info = model_info(model);
-    scan->read++;
-    printf("%s: %s, %s", shown, json_kind_name(info->kind), info->architecture);
-    if (info->kind == MODEL_UPSCALER)
-        printf(" ×%d", info->scale);
-    puts(licence_non_commercial(licence_of_network(info->architecture)) ? " (non-commercial)" : "");
-    model_close(&model);
+    const size_t n = strlen(path);
+    const bool named = !strncmp(err.text, path, n) && !strncmp(err.text + n, ": ", 2); /* most are */
+    char reason[2 * sizeof err.text], whole[sizeof reason + 16];
+    utf8_escape(reason, sizeof reason, err.text + (named ? n + 2 : 0));
+    snprintf(whole, sizeof whole, "%s%s", named ? "" : "not read: ", reason);
+    scan_tell(scan, shown, NULL, whole);
 }
 
 static void scan_file(struct models_scan *scan, const FTSENT *entry)
@@ -97,13 +115,11 @@ static void scan_file(struct models_scan *scan, const FTSENT *entry)
     char shown[4 * PATH_MAX];
     utf8_escape(shown, sizeof shown, entry->fts_path);
     const bool checkpoint = entry->fts_name[model_scan_stem(entry->fts_name)];
-    const char *other = checkpoint ? NULL : scan_other(entry->fts_path, entry->fts_name);
-    if (checkpoint && entry->fts_info == FTS_F) {
+    const char *other = checkpoint ? NULL : cli_models_other(entry->fts_path);
+    if (checkpoint && entry->fts_info == FTS_F)
         scan_checkpoint(scan, entry->fts_path, shown);
-    } else if (checkpoint || other) {
-        scan->count++;
-        printf("%s: %s\n", shown, other ? other : "not read: a link that leads nowhere, or no plain file");
-    }
+    else if (checkpoint || other)
+        scan_tell(scan, shown, NULL, other ? other : "not read: a link that leads nowhere, or no plain file");
 }
 
 /* Own files go before those of subfolders. */
@@ -139,31 +155,55 @@ static void scan_entry(struct models_scan *scan, FTS *walk, FTSENT *entry)
     }
 }
 
+/* All that stands behind "models": --scan, its folder, and perhaps --json, in any order. */
+static enum error_code scan_take(int argc, char **argv, const char **folder, bool *json, struct error *err)
+{
+    struct stat st = {0};
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "--json"))
+            *json = true;
+        else if (strcmp(argv[i], "--scan") != 0 && (*folder || argv[i][0] == '-'))
+            return error_set(err, ERROR_INVALID, "restored models --scan DIR [--json]: one folder, and not \"%s\"",
+                             argv[i]);
+        else if (strcmp(argv[i], "--scan") != 0)
+            *folder = argv[i];
+    }
+    if (!*folder)
+        return error_set(err, ERROR_INVALID, "restored models --scan DIR [--json]: one folder");
+    const bool there = stat(*folder, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return OK;
+    return error_set(err, ERROR_NOT_FOUND, "%s: %s; --scan takes a folder", *folder,
+                     there ? "not a folder" : strerror(errno));
+}
+
 int cli_models_scan(int argc, char **argv)
 {
     struct error err = ERROR_INIT;
     struct models_scan scan = {0};
-    struct stat st = {0};
-    if (argc != 1 || argv[0][0] == '-') {
-        error_set(&err, ERROR_INVALID, "restored models --scan DIR: one folder");
-        return cli_fail(&err, CLI_USAGE);
-    }
-    const bool there = stat(argv[0], &st) == 0;
-    if (!there || !S_ISDIR(st.st_mode)) {
-        error_set(&err, ERROR_NOT_FOUND, "%s: %s; --scan takes a folder", argv[0],
-                  there ? "not a folder" : strerror(errno));
-        return cli_fail(&err, CLI_FAILED);
-    }
-    char *const paths[] = {argv[0], NULL};
+    const char *folder = NULL;
+    bool json = false;
+    const enum error_code code = scan_take(argc, argv, &folder, &json, &err);
+    if (code)
+        return cli_fail(&err, code == ERROR_INVALID ? CLI_USAGE : CLI_FAILED);
+    scan.rows = json ? json_array() : NULL;
+    char *const paths[] = {(char *)(uintptr_t)folder, NULL};
     FTS *walk = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, scan_order);
     errno = 0;
     for (FTSENT *entry; walk && (entry = fts_read(walk));)
         scan_entry(&scan, walk, entry);
     if (!walk || errno) {
-        error_set(&err, ERROR_IO, "%s: %s", argv[0], strerror(errno));
+        error_set(&err, ERROR_IO, "%s: %s", folder, strerror(errno));
+        json_decref(scan.rows);
         return cli_fail(&err, CLI_FAILED);
     }
     fts_close(walk);
-    printf("%zu of %zu files are read\n", scan.read, scan.count);
+    if (json) {
+        json_dumpf(scan.rows, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        printf("%zu of %zu files are read\n", scan.read, scan.count);
+    }
+    json_decref(scan.rows);
     return scan.failed ? CLI_FAILED : CLI_OK;
 }

@@ -43,14 +43,15 @@ struct store_file *model_choice_file(const struct model_store *store, const stru
 static enum error_code choice_not_there(const struct model_store *store, enum error_code code, const char *what,
                                         const char *name, const struct model_section *section, struct error *err)
 {
-    char where[320] = "", file[160], get[128] = "restored models get default";
+    char where[320] = "", file[192], get[128] = "restored models get default";
     for (int i = 0; i < store->path_count; i++)
         snprintf(where + strlen(where), sizeof where - strlen(where), "%s%s", i ? ", " : "", store->paths[i]);
     if (section) {
-        snprintf(file, sizeof file, "%s", section->file);
+        snprintf(file, sizeof file, "%s%s", section->file, strstr(section->file, ".param") ? " (with its .bin)" : "");
         model_choice_get(section, get, sizeof get);
     } else {
-        snprintf(file, sizeof file, "%.*s.pth (or .pt, .ckpt, .safetensors)", (int)model_scan_stem(name), name);
+        snprintf(file, sizeof file, "%.*s.pth (or .pt, .ckpt, .safetensors, .param with its .bin)",
+                 (int)model_scan_stem(name), name);
     }
     if (err && err->code)
         return code; /* the first failure wins */

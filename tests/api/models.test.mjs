@@ -301,6 +301,19 @@ test('--scan says of each file of a folder whether it is read, and as what', () 
     assert.ok(stdout.includes(`${line}\n`), stdout);
   }
   assert.match(stdout, /8 of 10 files are read\n$/);
+  for (const args of [['--scan', folder, '--json'], ['--json', '--scan', folder]]) {
+    const told = spawnSync(binary, ['models', ...args], { encoding: 'utf8' }), rows = JSON.parse(told.stdout);
+    assert.deepEqual([told.status, told.stderr, rows.length, rows.filter(({ read }) => read).length], [0, '', 10, 8]);
+    const row = (name) => rows.find(({ file }) => file === join(folder, name));
+    assert.deepEqual(row('cugan_x3_pro.safetensors'), { file: join(folder, 'cugan_x3_pro.safetensors'), read: true, kind: 'upscaler', architecture: 'Real-CUGAN pro', scale: 3, non_commercial: false });
+    assert.deepEqual(Object.keys(row('odd.pth')), ['file', 'read', 'reason']);
+    assert.match(row('odd.pth').reason, /^not a checkpoint/);
+  }
+  for (const args of [['--json'], [folder, folder], [folder, '--jsn']]) {
+    const wrong = spawnSync(binary, ['models', '--scan', ...args], { encoding: 'utf8' });
+    assert.deepEqual([wrong.status, wrong.stdout], [2, '']);
+    assert.match(wrong.stderr, /restored models --scan DIR \[--json\]: one folder/);
+  }
   assert.equal(spawnSync(binary, ['models', '--scan']).status, 2);
 });
 

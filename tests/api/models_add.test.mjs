@@ -74,7 +74,8 @@ test('takes a file, with its sum, its section and its licence, which is shown wh
   assert.match((await restore('sharp')).out, /^  note: sharp is not for commercial use \(licence: CC-BY-NC-SA-4\.0\)$/m);
   const report = JSON.parse((await restore('sharp', '--json')).out);
   assert.deepEqual([report.notes, report.note_codes], [[note], [{ code: 'non-commercial', values: ['sharp', 'CC-BY-NC-SA-4.0'] }]]);
-  assert.match((await restore('blunt')).err, /blunt is not installed; there is sharp \(non-commercial\); /);
+  assert.match((await restore('blunt')).err, /blunt is not installed; there is sharp \(non-commercial\); blunt\.pth \(or \.pt, \.ckpt, \.safetensors, \.param with its \.bin\) was looked for/);
+  assert.match((await restore('realcugan-pro-up2x-denoise3x')).err, /; realcugan-pro-up2x-denoise3x\.param \(with its \.bin\) was looked for /);
 
   const again = await add(fixture('srvgg_x2'), '--name', 'sharp');
   assert.equal(again.status, 1);
@@ -92,6 +93,9 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
     [[write('mm.safetensors', tensors('dd_embed.0.weight', 'am_list.0.fc.0.weight'))], 1, /not read yet: MM-RealSR$/m],
     [[write('grl.safetensors', tensors('model.conv_first.weight', 'model.layers.0.blocks.0.attn.window_attn.attn_transform.logit_scale'))], 1, /not read yet: GRL, a transformer$/m],
     [[write('odd.safetensors', tensors('first.weight', 'second.weight', 'third.weight', 'fourth.weight'))], 1, /not a network that we know; it has 4 tensors, the first are "first\.weight", "second\.weight", "third\.weight"$/m],
+    [[write('net.onnx', 'x')], 2, /^restored: net\.onnx: a network as ONNX, a format that is not read; its author's \.pth or \.safetensors may be$/m],
+    [[write('lone.bin', 'x')], 2, /lone\.bin: weights without the \.param beside them/],
+    [['https://127.0.0.1:1/far.gguf?x=1'], 2, /^restored: far\.gguf: .*GGUF/],
     [[write('notes.txt', 'x')], 2, /notes\.txt: a model's file ends in \.pth, /],
     [[join(base, 'nowhere.pth')], 1, /nowhere\.pth/],
     [['https://127.0.0.1:1/far.pth'], 1, /no connection for https:\/\/127\.0\.0\.1:1\/far\.pth \(.*restored models add FILE takes a copy of the file$/m],
