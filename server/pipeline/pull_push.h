@@ -14,7 +14,7 @@ size_t pull_push_scratch(int h, int w);
 /* ---- the same for a picture that is read once, in bands that threads share --------------------------------------- */
 
 #define PULL_LEVELS 32 /* halvings of any side */
-#define PULL_BAND 32   /* rows of the picture */
+#define PULL_BAND 16   /* rows of the picture */
 
 /* A smaller picture: three planes of colour and one of weights. */
 struct pull_level {

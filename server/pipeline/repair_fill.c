@@ -13,6 +13,7 @@
 #define FILL_WINDOW 256 /* px, of a network that takes any */
 #define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
 
+#define FILL_CELL 32         /* px of which the sides of such a window are multiples: few sizes, and so few plans */
 #define FILL_WHOLE (1 << 20) /* px of a window that is the picture, at most: its tensors take twice a full run's */
 
 static struct fill_cut fill_cut(int side, int width, int height)
@@ -31,7 +32,7 @@ static struct fill_cut fill_cut(int side, int width, int height)
 static struct fill_cut fill_cut_whole(int cell, int width, int height, const struct fill_cut *grain)
 {
     struct fill_cut cut = {.columns = 1, .rows = 1, .grain = grain};
-    cell = cell > PULL_BAND ? cell : PULL_BAND;
+    cell = cell > FILL_CELL ? cell : FILL_CELL;
     cut.width = cut.core_width = (width + cell - 1) / cell * cell;
     cut.height = cut.core_height = (height + cell - 1) / cell * cell;
     cut.pixels = cut.width * cut.height;

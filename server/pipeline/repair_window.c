@@ -47,10 +47,10 @@ size_t fill_window_bytes(const struct fill_cut *cut)
     return fill_window_align(window_floats(cut) * sizeof(float) + (size_t)cut->pixels + window_blocks(cut));
 }
 
-/* Floats of a band: two rows as they come, and their planes and weights; of a row, sums of its holes. */
+/* Floats of a band: the planes and weights of two rows, and one row as it comes; or, of a row, sums of its holes. */
 static size_t window_band_floats(const struct fill_cut *cut)
 {
-    return 16 * (size_t)cut->width;
+    return 11 * (size_t)cut->width;
 }
 
 size_t fill_scratch_bytes(const struct fill_cut *cut)
