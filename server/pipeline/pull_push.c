@@ -56,17 +56,20 @@ static void pull_weights(const float *restrict weight, size_t below, int count, 
         out[x] = (weight[2 * x] + weight[2 * x + 1] + under[2 * x] + under[2 * x + 1]) / 4;
 }
 
-/* Sets one row of a picture from two of the larger one, from `above` on, or from its last. */
-static void pull_down(const struct pull_level *from, int above, const struct pull_level *to, int y)
+/* Sets one row of a picture, from column `begin` to before `end`, from two of the larger one, from `above` on, or from
+ * its last. */
+static void pull_down(const struct pull_level *from, int above, const struct pull_level *to, int y, int begin, int end)
 {
     const size_t plane = (size_t)from->h * (size_t)from->w, small = (size_t)to->h * (size_t)to->w;
-    const int whole = above + 1 < from->h ? from->w / 2 : 0;
-    const size_t first = (size_t)above * (size_t)from->w, at = (size_t)y * (size_t)to->w;
-    pull_weights(from->weight + first, (size_t)from->w, whole, to->weight + at);
+    const int pairs = above + 1 < from->h ? from->w / 2 : 0, last = pairs < end ? pairs : end,
+              whole = last > begin ? last : begin;
+    const size_t first = (size_t)above * (size_t)from->w + 2 * (size_t)begin,
+                 at = (size_t)y * (size_t)to->w + (size_t)begin;
+    pull_weights(from->weight + first, (size_t)from->w, whole - begin, to->weight + at);
     for (size_t c = 0; c < 3; c++)
-        pull_row(from->weight + first, (size_t)from->w, from->rgb + c * plane + first, whole, to->weight + at,
+        pull_row(from->weight + first, (size_t)from->w, from->rgb + c * plane + first, whole - begin, to->weight + at,
                  to->rgb + c * small + at);
-    for (int x = whole; x < to->w; x++)
+    for (int x = whole; x < end; x++)
         pull_pixel(from, above, to, x, y);
 }
 
@@ -136,20 +139,54 @@ static void pull_level_rows(const struct pull *pull, int level, int begin, int e
 {
     const struct pull_level *to = &pull->levels[level];
     for (int y = begin; y < end && y < to->h; y++)
-        pull_down(to - 1, 2 * y, to, y);
+        pull_down(to - 1, 2 * y, to, y, 0, to->w);
 }
 
-void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight)
+/* Of the picture's columns, where those of a smaller one end. */
+static int pull_end(int level, int to)
+{
+    return (to + (1 << level) - 1) >> level;
+}
+
+void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight, int from, int to)
 {
     const struct pull_level *whole = pull->levels;
     const struct pull_level two = {whole->h - y < 2 ? 1 : 2, whole->w, (float *)rgb, (float *)weight};
     if (pull->last)
-        pull_down(&two, 0, whole + 1, y / 2);
+        pull_down(&two, 0, whole + 1, y / 2, from / 2, pull_end(1, to));
+}
+
+#define PULL_TILE_LEVEL 3
+
+_Static_assert(PULL_TILE == 1 << PULL_TILE_LEVEL && PULL_BAND % PULL_TILE == 0, "a band has whole tiles");
+
+void pull_tiles(const struct pull *pull, int y, int from, int to)
+{
+    for (int k = 2; k <= PULL_TILE_LEVEL && k <= pull->last; k++) {
+        const struct pull_level *level = &pull->levels[k];
+        for (int i = y >> k; i < (y + PULL_TILE) >> k && i < level->h; i++)
+            pull_down(level - 1, 2 * i, level, i, from >> k, pull_end(k, to));
+    }
+}
+
+void pull_known(const struct pull *pull, int y, int from, int to)
+{
+    for (int k = 1; k <= PULL_TILE_LEVEL; k++)
+        for (int i = y >> k; i < (y + PULL_TILE) >> k; i++)
+            for (int x = from >> k; x < to >> k; x++)
+                pull->levels[k].weight[i * pull->levels[k].w + x] = 1;
+}
+
+float *pull_tile(const struct pull *pull, int x, int y, int channel)
+{
+    const struct pull_level *level = &pull->levels[PULL_TILE_LEVEL];
+    return level->rgb + (channel * level->h + y / PULL_TILE) * level->w + x / PULL_TILE;
 }
 
 void pull_band(const struct pull *pull, int y)
 {
-    for (int k = 2, rows = PULL_BAND / 4; rows && k <= pull->last; k++, rows /= 2)
+    const int first = PULL_TILE_LEVEL + 1;
+    for (int k = first, rows = PULL_BAND >> first; rows && k <= pull->last; k++, rows /= 2)
         pull_level_rows(pull, k, y / PULL_BAND * rows, y / PULL_BAND * rows + rows);
 }
 

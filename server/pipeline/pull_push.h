@@ -15,6 +15,7 @@ size_t pull_push_scratch(int h, int w);
 
 #define PULL_LEVELS 32 /* halvings of any side */
 #define PULL_BAND 16   /* rows of the picture */
+#define PULL_TILE 8    /* px */
 
 /* A smaller picture: three planes of colour and one of weights. */
 struct pull_level {
@@ -30,8 +31,15 @@ struct pull {
 /* room: pull_room(h, w) floats; more than one pixel. */
 size_t pull_room(int h, int w);
 void pull_begin(struct pull *pull, int h, int w, float *room);
-/* Two rows from y on, or the last alone: three planes of two rows, and 1 where a pixel is known and 0 elsewhere. */
-void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight);
+/* Two rows from y on, or the last alone: three planes of two rows, and 1 where a pixel is known and 0 elsewhere; of
+ * them the columns from `from` to before `to`. These begin and end at tiles or at the picture's edge. */
+void pull_two_rows(const struct pull *pull, int y, const float *rgb, const float *weight, int from, int to);
+/* Then, when all eight rows from y on, or the last, have been read so there. */
+void pull_tiles(const struct pull *pull, int y, int from, int to);
+/* Or instead, for tiles that are known as a whole, as are up to 4 px beside them: the first three smaller pictures are
+ * not needed there, but of the third each pixel is to be set, which is the mean of one tile. */
+void pull_known(const struct pull *pull, int y, int from, int to);
+float *pull_tile(const struct pull *pull, int x, int y, int channel);
 /* When all rows of the band that begins at y have been read. */
 void pull_band(const struct pull *pull, int y);
 /* After all bands; and then, for each of them, */

@@ -47,10 +47,11 @@ size_t fill_window_bytes(const struct fill_cut *cut)
     return fill_window_align(window_floats(cut) * sizeof(float) + (size_t)cut->pixels + window_blocks(cut));
 }
 
-/* Floats of a band: the planes and weights of two rows, and one row as it comes; or, of a row, sums of its holes. */
+/* Floats of a band: the planes and weights of two rows, one row as it comes, and what window_tiles needs; or, of a row,
+ * sums of its holes. */
 static size_t window_band_floats(const struct fill_cut *cut)
 {
-    return 11 * (size_t)cut->width;
+    return 16 * (size_t)cut->width;
 }
 
 size_t fill_scratch_bytes(const struct fill_cut *cut)
@@ -155,24 +156,120 @@ void fill_begin(struct fill_window *w)
     pull_begin(&w->pull, w->cut->height, w->cut->width, w->scratch);
 }
 
-void fill_read(struct fill_window *w, int y, bool smooth)
+/* Some rows' columns from `from` to before `to`, pixel by pixel. */
+static void window_pull(struct fill_window *w, int y, int end, int from, int to)
 {
-    const int width = w->cut->width, end = window_band_end(w, y);
+    const int width = w->cut->width;
     float *rgb = window_band_room(w, y), *row = rgb + 8 * (size_t)width;
-    for (int i = y; i < end; i++)
-        window_mask(w, i);
-    for (int i = y; i < end && smooth; i += 2) {
+    for (int i = y; i < end; i += 2) {
         const size_t rows = end - i < 2 ? 1 : 2, plane = rows * (size_t)width;
         for (size_t k = 0; k < rows; k++) {
-            const int at = i + (int)k, inside = fill_inside(w, at);
-            const uint8_t *holes = w->mask + (size_t)at * (size_t)width;
+            const int at = i + (int)k, there = fill_inside(w, at), last = there < to ? there : to,
+                      inside = last > from ? last - from : 0;
+            const uint8_t *holes = w->mask + (size_t)at * (size_t)width + from;
+            float *out = rgb + k * (size_t)width + from;
             if (inside)
-                repair_row(w->picture, w->y + at, w->x, inside, row);
-            memset(row + 3 * inside, 0, 3 * sizeof *row * (size_t)(width - inside));
-            window_split(row, holes, width, plane, rgb + k * (size_t)width, rgb + 3 * plane + k * (size_t)width);
+                repair_row(w->picture, w->y + at, w->x + from, inside, row);
+            memset(row + 3 * inside, 0, 3 * sizeof *row * (size_t)(to - from - inside));
+            window_split(row, holes, to - from, plane, out, out + 3 * plane);
         }
-        pull_two_rows(&w->pull, i, rgb, rgb + 3 * plane);
+        pull_two_rows(&w->pull, i, rgb, rgb + 3 * plane, from, to);
     }
+    pull_tiles(&w->pull, y, from, to);
+}
+
+static void window_or(uint8_t *restrict any, const uint8_t *restrict mask, int count)
+{
+    for (int x = 0; x < count; x++)
+        any[x] |= mask[x];
+}
+
+static void window_sum(uint16_t *restrict sums, const uint8_t *restrict samples, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] = (uint16_t)(sums[i] + samples[i]);
+}
+
+/* Sets for each of a row's tiles whether a hole is in it or up to 4 px beside it. */
+static void window_near_tiles(const struct fill_window *w, int y, uint8_t *near)
+{
+    const int width = w->cut->width, tiles = width / PULL_TILE;
+    uint8_t *any = near + tiles;
+    memset(near, 0, (size_t)(tiles + width));
+    for (int i = y < 4 ? 0 : y - 4; i < y + PULL_TILE + 4 && i < w->cut->height; i++) {
+        const int inside = fill_inside(w, i);
+        if (inside)
+            window_or(any, w->mask_of + (size_t)(w->y + i) * (size_t)w->picture->width + (size_t)w->x, inside);
+        memset(any + inside, 1, (size_t)(width - inside));
+    }
+    for (int k = 0; k < width / 4; k++) {
+        uint32_t four;
+        memcpy(&four, any + 4 * (size_t)k, sizeof four);
+        if (four) { /* a tile's half, beside a half of another */
+            near[k / 2] = 1;
+            near[k % 2 ? (k + 1) / 2 < tiles ? (k + 1) / 2 : k / 2 : k ? k / 2 - 1 : 0] = 1;
+        }
+    }
+}
+
+/* The sums of each column of eight rows of the picture. */
+static void window_sums(const struct fill_window *w, int y, uint16_t *sums)
+{
+    const struct image *picture = w->picture;
+    const size_t channels = (size_t)picture->channels, count = channels * (size_t)fill_inside(w, y);
+    memset(sums, 0, count * sizeof *sums);
+    for (int i = 0; i < PULL_TILE && w->y + y + i < picture->height; i++)
+        window_sum(sums,
+                   (const uint8_t *)picture->pixels +
+                       channels * ((size_t)(w->y + y + i) * (size_t)picture->width + (size_t)w->x),
+                   count);
+}
+
+/* The means of tiles that are known. In 8 bits they are exact, so that it does not matter what is added first. */
+static void window_means(struct fill_window *w, int y, int from, int to, const uint16_t *sums)
+{
+    const size_t channels = (size_t)w->picture->channels;
+    for (int x = from; x < to; x += PULL_TILE)
+        for (size_t c = 0; c < 3; c++) {
+            const uint16_t *at = sums + channels * (size_t)x + c % channels;
+            int sum = 0;
+            for (size_t i = 0; i < PULL_TILE; i++)
+                sum += at[channels * i];
+            *pull_tile(&w->pull, x, y, (int)c) = (float)sum / (PULL_TILE * PULL_TILE);
+        }
+    pull_known(&w->pull, y, from, to);
+}
+
+/* A row of tiles. Few of them have holes, or need their pixels. */
+static void window_tiles(struct fill_window *w, int y, int end)
+{
+    const int width = w->cut->width;
+    uint16_t *sums = (uint16_t *)(window_band_room(w, y) + 11 * (size_t)width);
+    uint8_t *near = (uint8_t *)(sums + 3 * (size_t)width);
+    if (width % PULL_TILE || end - y < PULL_TILE || w->picture->bits == 16) {
+        window_pull(w, y, end, 0, width);
+        return;
+    }
+    window_near_tiles(w, y, near);
+    window_sums(w, y, sums);
+    for (int x = 0, to; x < width; x = to) {
+        const uint8_t here = near[x / PULL_TILE];
+        for (to = x; to < width && near[to / PULL_TILE] == here;)
+            to += PULL_TILE;
+        if (here)
+            window_pull(w, y, end, x, to);
+        else
+            window_means(w, y, x, to, sums);
+    }
+}
+
+void fill_read(struct fill_window *w, int y, bool smooth)
+{
+    const int end = window_band_end(w, y);
+    for (int i = y; i < end; i++)
+        window_mask(w, i);
+    for (int i = y; i < end && smooth; i += PULL_TILE)
+        window_tiles(w, i, end - i < PULL_TILE ? end : i + PULL_TILE);
     if (smooth)
         pull_band(&w->pull, y);
 }

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "server/pipeline/pull_push.h"
+#include "server/pipeline/repair_private.h"
+#include "tests/common/picture.h"
 
 enum { HEIGHT = 5, WIDTH = 7, PLANE = HEIGHT * WIDTH };
 
@@ -66,8 +68,74 @@ static void test_one_colour(void **state)
     }
 }
 
+/* Scratches, a spot, and single pixels beside tiles' borders. */
+static bool hole_at(int x, int y)
+{
+    return x - 40 == y / 3 || x + y == 131 || (abs(x - 150) < 12 && abs(y - 50) < 9) || (x % 72 == 71 && y % 40 == 8) ||
+           (x % 80 == 40 && y % 56 == 47);
+}
+
+/* The holes of a window, of which a part may lie beyond the picture, as pull_push fills them: bit for bit. */
+static void compare(const struct image *picture, int width, int height)
+{
+    const struct fill_cut cut = {.width = width, .height = height, .pixels = width * height, .columns = 1, .rows = 1};
+    uint8_t *mask = calloc((size_t)picture->width, (size_t)picture->height);
+    void *memory = malloc(fill_window_bytes(&cut)), *scratch = malloc(fill_scratch_bytes(&cut));
+    float *rgb = calloc(3 * (size_t)cut.pixels, sizeof *rgb), *holes = calloc((size_t)cut.pixels, sizeof *holes);
+    struct fill_window w;
+    fill_window_place(&w, &cut, memory, scratch);
+    w.picture = picture;
+    w.mask_of = mask;
+    w.plain = true;
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++) {
+            float own[3] = {0};
+            const bool there = x < picture->width && y < picture->height;
+            if (there) {
+                mask[y * picture->width + x] = hole_at(x, y);
+                repair_row(picture, y, x, 1, own);
+            }
+            holes[y * width + x] = !there || hole_at(x, y);
+            for (int c = 0; c < 3; c++)
+                rgb[c * cut.pixels + y * width + x] = own[c];
+        }
+    fill(rgb, holes, height, width);
+    fill_begin(&w);
+    for (int y = 0; y < height; y += PULL_BAND)
+        fill_read(&w, y, true);
+    fill_count(&w, true);
+    for (int y = 0; y < height; y += PULL_BAND)
+        fill_list(&w, y, true);
+    fill_count_near(&w);
+    for (int y = 0; y < height; y += PULL_BAND)
+        fill_holes(&w, y, NULL, false);
+    assert_true(w.hole_count > 0 && w.hole_count < cut.pixels / 2);
+    for (int i = 0; i < w.hole_count; i++)
+        for (int c = 0; c < 3; c++)
+            assert_true(w.rgb[c * cut.pixels + (int)w.holes[i]] == rgb[c * cut.pixels + (int)w.holes[i]]);
+    free(holes);
+    free(rgb);
+    free(scratch);
+    free(memory);
+    free(mask);
+}
+
+static void test_in_bands(void **state)
+{
+    (void)state;
+    static const int sizes[][4] = {{256, 128, 256, 128}, {250, 123, 256, 128}, {201, 99, 201, 99}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int bits = 8; bits <= 16; bits += 8)
+            for (int channels = 1; channels <= 3; channels += 2) {
+                struct image *picture = picture_waves(sizes[i][0], sizes[i][1], channels, bits);
+                compare(picture, sizes[i][2], sizes[i][3]);
+                image_destroy(&picture);
+            }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_pytorch), cmocka_unit_test(test_one_colour)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_pytorch), cmocka_unit_test(test_one_colour),
+                                       cmocka_unit_test(test_in_bands)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
