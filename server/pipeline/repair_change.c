@@ -142,19 +142,57 @@ static size_t changes_begin(const struct fill_changes *changes, int y)
     return y ? changes->row_ends[y - 1] : 0;
 }
 
-bool fill_core_used(const uint8_t *mask, int width, int height, const struct fill_cut *cut, int core)
+/* Of a side, the first core and the last that have a pixel, or are blended over it, or over one beside it. */
+static void change_cores(int at, int side, int more, int cores, int *first, int *last)
+{
+    *first = at > more ? (at - more) / side : 0;
+    *last = (at + more) / side < cores ? (at + more) / side : cores - 1;
+}
+
+static void change_use(const struct fill_cut *cut, int x, int y, atomic_bool *used)
 {
     const int more = cut->blend + REPAIR_FEATHER;
-    const int top = core / cut->columns * cut->core_height - more, bottom = top + cut->core_height + 2 * more;
-    const int left = core % cut->columns * cut->core_width - more, right = left + cut->core_width + 2 * more;
-    const size_t end = (size_t)(right < width ? right : width);
-    for (int y = top > 0 ? top : 0; y < bottom && y < height; y++) {
-        const uint8_t *row = mask + (size_t)y * (size_t)width;
-        for (size_t x = left > 0 ? (size_t)left : 0; (x = defect_clear(row, x, end)) < end; x++)
-            if (row[x])
-                return true;
+    int left, right, top, bottom;
+    change_cores(x, cut->core_width, more, cut->columns, &left, &right);
+    change_cores(y, cut->core_height, more, cut->rows, &top, &bottom);
+    for (int i = top; i <= bottom; i++)
+        for (int k = left; k <= right; k++)
+            if (!atomic_load_explicit(&used[i * cut->columns + k], memory_order_relaxed))
+                atomic_store_explicit(&used[i * cut->columns + k], true, memory_order_relaxed);
+}
+
+struct look_loop {
+    const uint8_t *mask, *unknown;
+    int width, height;
+    const struct fill_cut *cut;
+    atomic_bool *used;
+    _Atomic uint64_t unseen; /* pixels */
+};
+
+static void change_look_band(void *context, int item)
+{
+    struct look_loop *loop = context;
+    const size_t width = (size_t)loop->width;
+    uint64_t unseen = 0;
+    int begin, end;
+    thread_band(loop->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const uint8_t *mask = loop->mask + (size_t)y * width, *unknown = loop->unknown + (size_t)y * width;
+        for (size_t x = 0; (x = defect_clear(unknown, x, width)) < width; x++) {
+            unseen += unknown[x] != 0;
+            if (mask[x])
+                change_use(loop->cut, (int)x, y, loop->used);
+        }
     }
-    return false;
+    atomic_fetch_add_explicit(&loop->unseen, unseen, memory_order_relaxed);
+}
+
+uint64_t fill_look(const uint8_t *mask, const uint8_t *unknown, int width, int height, const struct fill_cut *cut,
+                   atomic_bool *used)
+{
+    struct look_loop loop = {mask, unknown, width, height, cut, used, 0};
+    thread_for(thread_bands(height), change_look_band, &loop);
+    return atomic_load(&loop.unseen);
 }
 
 /* ---- their colours ----------------------------------------------------------------------------------------------- */
@@ -204,40 +242,6 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
     }
 }
 
-struct add_loop {
-    const struct fill_changes *changes;
-    const struct fill_window *windows;
-    int count, top, bottom; /* the rows */
-};
-
-static void changes_add_band(void *context, int item)
-{
-    const struct add_loop *loop = context;
-    int begin, end;
-    thread_band(loop->bottom - loop->top, item, &begin, &end);
-    for (int i = 0; i < loop->count; i++) {
-        const struct fill_window *w = &loop->windows[i];
-        const int first = w->row * w->cut->core_height - w->cut->blend,
-                  last = (w->row + 1) * w->cut->core_height + w->cut->blend;
-        for (int y = loop->top + begin; y < loop->top + end; y++)
-            if (y >= first && y < last)
-                change_add(loop->changes, w, y);
-    }
-}
-
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count)
-{
-    const struct fill_cut *cut = windows->cut;
-    const int top = windows[0].row * cut->core_height - cut->blend,
-              bottom = (windows[count - 1].row + 1) * cut->core_height + cut->blend;
-    struct add_loop loop = {.changes = changes,
-                            .windows = windows,
-                            .count = count,
-                            .top = top > 0 ? top : 0,
-                            .bottom = bottom < changes->height ? bottom : changes->height};
-    thread_for(thread_bands(loop.bottom - loop.top), changes_add_band, &loop);
-}
-
 /* ---- into the picture -------------------------------------------------------------------------------------------- */
 
 /* Mixes RGB on the 8-bit scale into a pixel. */
@@ -259,17 +263,14 @@ static void change_mix(struct image *image, int y, int x, const float *rgb, floa
 
 struct apply_loop {
     const struct fill_changes *changes;
-    struct image *to;
+    struct image *to; /* NULL: none yet */
     const struct colour *colour;
     float strength;
 };
 
-static void change_apply(void *context, int item)
+static void change_apply_rows(const struct apply_loop *loop, int begin, int end)
 {
-    const struct apply_loop *loop = context;
     const struct fill_changes *changes = loop->changes;
-    int begin, end;
-    thread_band(changes->height, item, &begin, &end);
     for (int y = begin; y < end; y++)
         for (size_t i = changes_begin(changes, y); i < changes->row_ends[y]; i++) {
             const struct fill_change *change = &changes->list[i];
@@ -283,9 +284,56 @@ static void change_apply(void *context, int item)
         }
 }
 
+static void change_apply(void *context, int item)
+{
+    const struct apply_loop *loop = context;
+    int begin, end;
+    thread_band(loop->changes->height, item, &begin, &end);
+    change_apply_rows(loop, begin, end);
+}
+
 void fill_changes_apply(const struct fill_changes *changes, struct image *to, const struct colour *colour,
                         double strength)
 {
     struct apply_loop loop = {changes, to, colour, (float)strength};
     thread_for(thread_bands(changes->height), change_apply, &loop);
+}
+
+/* ---- from windows ------------------------------------------------------------------------------------------------ */
+
+struct add_loop {
+    struct apply_loop apply;
+    const struct fill_window *windows;
+    int count, top, bottom; /* the rows */
+};
+
+static void changes_add_band(void *context, int item)
+{
+    const struct add_loop *loop = context;
+    int begin, end;
+    thread_band(loop->bottom - loop->top, item, &begin, &end);
+    for (int i = 0; i < loop->count; i++) {
+        const struct fill_window *w = &loop->windows[i];
+        const int first = w->row * w->cut->core_height - w->cut->blend,
+                  last = (w->row + 1) * w->cut->core_height + w->cut->blend;
+        for (int y = loop->top + begin; y < loop->top + end; y++)
+            if (y >= first && y < last)
+                change_add(loop->apply.changes, w, y);
+    }
+    if (loop->apply.to)
+        change_apply_rows(&loop->apply, loop->top + begin, loop->top + end);
+}
+
+void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count, struct image *to,
+                      double strength)
+{
+    const struct fill_cut *cut = windows->cut;
+    const int top = windows[0].row * cut->core_height - cut->blend,
+              bottom = (windows[count - 1].row + 1) * cut->core_height + cut->blend;
+    struct add_loop loop = {.apply = {changes, to, NULL, (float)strength},
+                            .windows = windows,
+                            .count = count,
+                            .top = top > 0 ? top : 0,
+                            .bottom = bottom < changes->height ? bottom : changes->height};
+    thread_for(thread_bands(loop.bottom - loop.top), changes_add_band, &loop);
 }

@@ -61,11 +61,13 @@ struct fill {
     const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
     struct fill_cut cut, grain;    /* grain: of the windows that it would have if it were not one */
     struct fill_changes changes;
-    bool *used;   /* of the cores: which have something to do */
-    int needed;   /* of them */
+    atomic_bool *used; /* of the cores: which have something to do */
+    int needed;        /* of them */
     bool large;   /* there may be a window that shows little else than a hole */
     bool network; /* it corrects the windows, `batch` at a time */
     bool blank;   /* the network is given nothing in the holes */
+    bool applied; /* the changes are in the restoration's picture */
+    double strength;
     struct fill_flight flights[2];
     int flight_count;
     void *memory;              /* of windows, and scratch for those of a flight: one at a time is worked on */
@@ -338,17 +340,20 @@ static enum error_code fill_collect(struct fill *f, struct fill_flight *flight, 
 /* Waits for them, and adds what came of them to the changes. */
 static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, struct error *err)
 {
-    const enum error_code code = fill_collect(f, flight, err);
+    enum error_code code = fill_collect(f, flight, err);
+    if (code == OK)
+        code = step_check(f->step, err);
     if (code != OK)
         return code;
     if (flight->sent)
         fill_bands(f, flight, fill_take_item);
     fill_blocks(f, flight, fill_roughen_item);
-    fill_changes_add(&f->changes, flight->windows, flight->count);
+    f->applied = flight->count == f->needed; /* no other window is to see the picture as it was */
+    fill_changes_add(&f->changes, flight->windows, flight->count, f->applied ? f->step->r->picture : NULL, f->strength);
     free(flight->values);
     flight->values = NULL;
     flight->count = flight->sent = 0;
-    return step_check(f->step, err);
+    return OK;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
@@ -416,22 +421,17 @@ static bool fill_room(struct fill *f)
     return true;
 }
 
-static void fill_used_core(void *context, int core)
-{
-    struct fill *f = context;
-    f->used[core] = fill_core_used(f->mask, f->picture->width, f->picture->height, &f->cut, core);
-}
-
-/* Which windows a picture has. */
+/* Which windows a picture has, and whether one may be empty. */
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
     const size_t cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
     f->used = mem_calloc(cores, sizeof *f->used);
     if (!f->used)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
-    thread_for((int)cores, fill_used_core, f);
+    const uint64_t unseen = fill_look(f->mask, f->unknown, f->picture->width, f->picture->height, &f->cut, f->used);
     for (size_t i = 0; i < cores; i++)
         f->needed += f->used[i];
+    f->large = (double)unseen > (1 - FILL_KNOWN) * f->cut.core_width * f->cut.core_height / 2;
     return OK;
 }
 
@@ -521,14 +521,14 @@ double repair_fill_most(int width, int height, const struct model_info *info)
 static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err)
 {
     struct fill_cut cut = f->cut;
-    bool one = true;
+    atomic_bool one = true;
     const int needed = f->needed, batch = f->batch;
     const bool large = f->large;
     *done = fill_one(f, &f->step->model[ROLE_FILLER]->info);
     if (!*done)
         return OK;
     f->needed = f->batch = 1;
-    bool *used = f->used;
+    atomic_bool *used = f->used;
     f->used = &one;
     enum error_code code = fill_all(f, err);
     f->used = used;
@@ -557,20 +557,18 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_
                      .unknown = unknown ? unknown : mask,
                      .cut = fill_cut(filler ? filler->info.side : 0, picture->width, picture->height),
                      .blank = filler && filler->info.side,
+                     .strength = strength,
                      .network = filler != NULL};
     bool done = false;
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
     enum error_code code = fill_create(&f, err);
-    uint64_t counts[DEFECT_GIVEN + 1];
-    const uint64_t unseen = defect_count(f.unknown, picture->width, picture->height, counts);
-    f.large = (double)unseen > (1 - FILL_KNOWN) * f.cut.core_width * f.cut.core_height / 2;
     if (code == OK && f.network)
         code = fill_as_one(&f, &done, err);
     if (code == OK && !done)
         code = fill_no_room(&f, fill_all(&f, err), err);
-    if (code == OK)
+    if (code == OK && !f.applied)
         fill_changes_apply(&f.changes, r->picture, NULL, strength);
     if (code == OK && picture != r->picture)
         fill_changes_apply(&f.changes, picture, NULL, strength);

@@ -130,11 +130,15 @@ enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t 
                                     struct error *err) MUST_CHECK;
 void fill_changes_free(struct fill_changes *changes);
 
-/* Whether a core, or what it is blended over, has a change. */
-bool fill_core_used(const uint8_t *mask, int width, int height, const struct fill_cut *cut, int core);
+/* Marks the cores that have a pixel of the mask, or what changes beside it, or are blended over that. Returns how many
+ * pixels `unknown` has, a mask that covers the other. */
+uint64_t fill_look(const uint8_t *mask, const uint8_t *unknown, int width, int height, const struct fill_cut *cut,
+                   atomic_bool *used);
 
-/* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. */
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count);
+/* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. to: a picture that the
+ * changes are then mixed into, as below: these are all windows; NULL: there are others. */
+void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count, struct image *to,
+                      double strength);
 
 /* Mixes the changes into a picture. colour: of its samples; NULL: sRGB. */
 void fill_changes_apply(const struct fill_changes *changes, struct image *to, const struct colour *colour,
