@@ -335,7 +335,7 @@ static void defect_spread_likely(uint8_t *restrict row, const uint8_t *restrict 
 }
 
 struct grow_loop {
-    uint8_t *mask,
+    uint8_t *mask, *copy,
         *room; /* room: of each band five rows: three widened, and those before and after the band as they were */
     const uint8_t *level;
     uint8_t from;
@@ -367,14 +367,17 @@ static void defect_grow_band(void *context, int item)
             defect_spread_likely(row, before, here, next, loop->level + (size_t)y * n, loop->from, n);
         else if (any[0] || any[1] || any[2])
             defect_spread(row, before, here, next, n);
+        if (loop->copy)
+            memcpy(loop->copy + (size_t)y * n, row, n);
     }
 }
 
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, struct error *err)
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, uint8_t *copy,
+                            struct error *err)
 {
     const int bands = thread_bands(height);
     const size_t n = (size_t)width;
-    struct grow_loop loop = {mask, mem_alloc((size_t)bands, 5 * n), level, from, width, height};
+    struct grow_loop loop = {mask, copy, mem_alloc((size_t)bands, 5 * n), level, from, width, height};
     if (!loop.room)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     for (int i = 0; i < bands; i++) {
@@ -461,33 +464,11 @@ static void defect_step(struct defect_list *list, size_t place, const uint8_t *l
         }
 }
 
-struct copy_loop {
-    const uint8_t *from;
-    uint8_t *to, value;
-    int width, height;
-    atomic_bool found; /* the value is among what is copied */
-};
-
-static void defect_copy_band(void *context, int item)
-{
-    struct copy_loop *loop = context;
-    int begin, end;
-    thread_band(loop->height, item, &begin, &end);
-    const size_t first = (size_t)begin * (size_t)loop->width, n = (size_t)(end - begin) * (size_t)loop->width;
-    memcpy(loop->to + first, loop->from + first, n);
-    if (memchr(loop->from + first, loop->value, n))
-        atomic_store_explicit(&loop->found, true, memory_order_relaxed);
-}
-
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err)
 {
     const size_t pixels = (size_t)width * (size_t)height;
     struct defect_list list = {0};
-    struct copy_loop loop = {.from = mask, .to = beyond, .value = value, .width = width, .height = height};
-    thread_for(thread_bands(height), defect_copy_band, &loop);
-    if (!atomic_load(&loop.found))
-        return OK;
     for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++)
         if (mask[i] == value && reach > 0)
             defect_step(&list, i, level, from, width, height, beyond);

@@ -58,12 +58,14 @@ enum error_code defect_find(const struct defect_map *map, const struct defect_ru
                             struct defect_counts *counts, struct error *err) MUST_CHECK;
 
 /* Grows a mask by 1 px in the four directions and diagonally, where the level is at least `from` (level NULL:
- * everywhere); of two neighbours that grow there the larger value wins. */
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
+ * everywhere); of two neighbours that grow there the larger value wins. copy: gets the mask that comes of it, too;
+ * NULL: nothing does. */
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, uint8_t *copy,
                             struct error *err) MUST_CHECK;
 
 /* What may go on from a mask's defects of that value: pixels that are at most `reach` steps from them over others whose
- * level is at least `from`, and those beside them, since their edges are soft. Sets `beyond`: the mask, and 1 there. */
+ * level is at least `from`, and those beside them, since their edges are soft. beyond: a copy of the mask; it becomes 1
+ * there. */
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err) MUST_CHECK;
 

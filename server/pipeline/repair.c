@@ -154,6 +154,7 @@ static enum error_code repair_judge(const struct restoration *r, const struct de
     if (code == OK && all && stage != &repair_worn)
         code = defect_find(map, &asked, mask, counts, err);
     if (code == OK && stage == &repair_worn) {
+        memcpy(more, mask, pixels);
         code = defect_follow(mask, 1 + REPAIR_THIN, map->level, REPAIR_WORN_FROM, REPAIR_WORN, map->width, map->height,
                              more, err);
         if (code == OK)
@@ -179,9 +180,24 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Finds defects and grows them, since their edges are soft. unknown: them, and what may go on from cracks, and room for
- * as many bytes twice. */
-static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *unknown, struct error *err)
+/* Grows what is found, since a defect's edges are soft. unknown: gets that, and what may go on from cracks. */
+static enum error_code repair_widen(const struct defect_map *map, bool kinds, bool cracks, uint8_t *mask,
+                                    uint8_t *unknown, struct error *err)
+{
+    const int width = map->width, height = map->height, grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
+    enum error_code code = OK;
+    for (int i = 0; i < REPAIR_SPREAD && code == OK && kinds; i++)
+        code = defect_grow(mask, map->level, REPAIR_SPREAD_FROM, width, height, NULL, err);
+    for (int i = 1; i <= grow && code == OK; i++)
+        code = defect_grow(mask, NULL, 0, width, height, i == grow ? unknown : NULL, err);
+    if (code == OK && cracks)
+        code = defect_follow(mask, 1 + REPAIR_CRACK, map->level, REPAIR_FOLLOW_FROM, REPAIR_FOLLOW, width, height,
+                             unknown, err);
+    return code;
+}
+
+/* Finds defects; *any: there are some, else both masks are empty. unknown: a mask, and room for as many bytes twice. */
+static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *unknown, bool *any, struct error *err)
 {
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
@@ -197,14 +213,11 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
         code = defect_find(&map, &repair_likely, mask, &counts, err);
     if (code == OK)
         repair_leave(r, mask, &counts);
-    for (int i = 0; i < REPAIR_SPREAD && code == OK && kinds; i++)
-        code = defect_grow(mask, level, REPAIR_SPREAD_FROM, width, height, err);
-    const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
-    for (int i = 0; i < grow && code == OK; i++)
-        code = defect_grow(mask, NULL, 0, width, height, err);
-    if (code == OK)
-        code = defect_follow(mask, 1 + REPAIR_CRACK, level, REPAIR_FOLLOW_FROM, kinds ? REPAIR_FOLLOW : 0, width,
-                             height, unknown, err);
+    *any = repair_any(&counts);
+    if (code == OK && *any)
+        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, unknown, err);
+    else
+        memset(unknown, 0, pixels);
     r->damage.looked = code == OK;
     memcpy(r->damage.defects, counts.defects, sizeof counts.defects);
     return code;
@@ -271,10 +284,12 @@ enum error_code repair_step(struct step *step, struct error *err)
         restoration_note(r, "no-damage-detector", "no damage detector is installed or chosen: nothing was repaired");
     if (!repair_wanted(step))
         return OK;
+    memset(&r->damage, 0, sizeof r->damage); /* what an earlier attempt found */
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
     const bool gpu = step_on_gpu(step);
     if (gpu)
         thread_keep_awake(true);
+    bool any = false;
     struct image *found = NULL; /* until nothing can fail, another attempt may need the mask that was sent */
     enum error_code code = image_create(&found, r->picture->width, r->picture->height, 1, 8, false, err);
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
@@ -283,12 +298,12 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (code == OK && !unknown)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     if (code == OK && step->model[ROLE_DAMAGE] && !alone) {
-        code = repair_look(step, mask, unknown, err);
+        code = repair_look(step, mask, unknown, &any, err);
     } else if (code == OK) {
         memset(mask, 0, pixels);
         memset(unknown, 0, pixels);
     }
-    if (code == OK) {
+    if (code == OK && (any || r->mask)) {
         repair_combine(r, mask, unknown);
         repair_count(r, mask);
     }

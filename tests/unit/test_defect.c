@@ -154,7 +154,7 @@ static void test_neighbours(void **state)
 {
     (void)state;
     for (int round = 0; round < 200; round++) {
-        uint8_t mask[SIDE * SIDE], before[SIDE * SIDE], level[SIDE * SIDE];
+        uint8_t mask[SIDE * SIDE], before[SIDE * SIDE], level[SIDE * SIDE], copy[SIDE * SIDE];
         const int w = 1 + (int)chance(SIDE), h = 1 + (int)chance(SIDE);
         const uint32_t rare = 1 + chance(400);
         struct error err = ERROR_INIT;
@@ -162,7 +162,9 @@ static void test_neighbours(void **state)
             mask[i] = before[i] = (uint8_t)(chance(rare) ? 0 : chance(DEFECT_GIVEN + 1));
             level[i] = (uint8_t)chance(256);
         }
-        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, &err), OK);
+        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, round % 3 ? copy : NULL, &err), OK);
+        if (round % 3)
+            assert_memory_equal(copy, mask, (size_t)(w * h));
         for (int i = 0; i < w * h; i++) {
             uint8_t most = 0;
             for (int k = 0; k < 9; k++) {
@@ -199,6 +201,7 @@ static void test_follow(void **state)
                         expected[i] = 1;
                 }
         }
+        memcpy(beyond, mask, (size_t)(w * h));
         assert_int_equal(defect_follow(mask, 2, level, 95, reach, w, h, beyond, &err), OK);
         assert_memory_equal(beyond, expected, (size_t)(w * h));
     }

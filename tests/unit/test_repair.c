@@ -61,7 +61,7 @@ static void test_find(void **state)
     mask[0] = 1;
     mask[3 * MAP_W + 5] = 2;
     mask[3 * MAP_W + 7] = 4;
-    assert_int_equal(defect_grow(mask, NULL, 0, MAP_W, MAP_H, &err), OK);
+    assert_int_equal(defect_grow(mask, NULL, 0, MAP_W, MAP_H, NULL, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++) {
         const int y = i / MAP_W, x = i % MAP_W, far = y < 2 || y > 4;
         assert_int_equal(mask[i], y < 2 && x < 2 ? 1 : far || x < 4 || x > 8 ? 0 : x < 6 ? 2 : 4);
@@ -78,7 +78,7 @@ static void test_find(void **state)
     /* what is less sure is reached where it is near, and nothing else */
     memset(mask, 0, sizeof mask);
     mask[3 * MAP_W + 4] = 1;
-    assert_int_equal(defect_grow(mask, level, 160, MAP_W, MAP_H, &err), OK);
+    assert_int_equal(defect_grow(mask, level, 160, MAP_W, MAP_H, NULL, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++)
         assert_int_equal(mask[i], i == 3 * MAP_W + 4 || i == 2 * MAP_W + 3);
 }
