@@ -79,7 +79,6 @@ struct find_reduced {
     const struct image *picture;
     int64_t h, w;
     float *out;
-    atomic_bool failed;
 };
 
 static void find_sum(uint32_t *restrict sums, const uint8_t *restrict row, size_t samples)
@@ -88,30 +87,35 @@ static void find_sum(uint32_t *restrict sums, const uint8_t *restrict row, size_
         sums[i] += row[i];
 }
 
-/* A row: first the sums of columns. */
+#define FIND_COLUMNS 512 /* whose sums are made together */
+
+/* A row: first the sums of columns, some at a time. */
 static void find_reduce_row(void *context, int y)
 {
-    struct find_reduced *r = context;
+    const struct find_reduced *r = context;
     const int64_t height = r->picture->height, width = r->picture->width;
     const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
-    const size_t samples = 3 * (size_t)width;
-    uint32_t *sums = mem_calloc(samples, sizeof *sums);
+    const uint8_t *pixels = r->picture->pixels;
+    uint32_t sums[3 * FIND_COLUMNS];
     float *out = r->out + 3 * y * r->w;
-    if (!sums)
-        atomic_store(&r->failed, true);
-    for (int64_t i = first; i < last && sums; i++)
-        find_sum(sums, (const uint8_t *)r->picture->pixels + (size_t)i * samples, samples);
-    for (int64_t x = 0; x < r->w && sums; x++) {
+    for (int64_t x = 0, begin = 0, end = 0; x < r->w; x++) {
         const int64_t from = x * width / r->w, to = ((x + 1) * width + r->w - 1) / r->w;
-        const double pixels = (double)((to - from) * (last - first));
         int64_t sum[3] = {0}; /* signed: that is converted faster */
-        for (const uint32_t *px = sums + 3 * from; px < sums + 3 * to; px += 3)
-            for (int c = 0; c < 3; c++)
-                sum[c] += px[c];
+        for (int64_t i = from; i < to;) {
+            if (i >= end) {
+                begin = i;
+                end = width - i < FIND_COLUMNS ? width : i + FIND_COLUMNS;
+                memset(sums, 0, sizeof sums);
+                for (int64_t k = first; k < last; k++)
+                    find_sum(sums, pixels + 3 * (size_t)(k * width + begin), 3 * (size_t)(end - begin));
+            }
+            for (; i < to && i < end; i++)
+                for (int c = 0; c < 3; c++)
+                    sum[c] += sums[3 * (i - begin) + c];
+        }
         for (int c = 0; c < 3; c++)
-            *out++ = (float)((double)sum[c] / pixels);
+            *out++ = (float)((double)sum[c] / (double)((to - from) * (last - first)));
     }
-    free(sums);
 }
 
 static struct raster_source find_source(const float *pixels, int width)
@@ -119,11 +123,10 @@ static struct raster_source find_source(const float *pixels, int width)
     return (struct raster_source){.form = RASTER_F32, .data = pixels, .stride = 3 * sizeof *pixels * (size_t)width};
 }
 
-static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
+static void find_reduce(const struct image *picture, int h, int w, float *out)
 {
     struct find_reduced reduced = {.picture = picture, .h = h, .w = w, .out = out};
     thread_for(h, find_reduce_row, &reduced);
-    return atomic_load(&reduced.failed) ? error_set(err, ERROR_NO_MEMORY, "out of memory") : OK;
 }
 
 /* The picture of which the context is made. */
@@ -132,8 +135,10 @@ static enum error_code find_small(struct find *f, struct session_shape *shape, s
     *shape = (struct session_shape){.n = 1, .variant = MODEL_DAMAGE_CONTEXT};
     model_damage_reduced(f->picture->height, f->picture->width, &shape->h, &shape->w);
     f->pixels = mem_alloc((size_t)shape->h * (size_t)shape->w, 3 * sizeof *f->pixels);
-    return f->pixels ? find_reduce(f->picture, shape->h, shape->w, f->pixels, err)
-                     : error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (!f->pixels)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    find_reduce(f->picture, shape->h, shape->w, f->pixels);
+    return OK;
 }
 
 /* The context of the whole picture. */
@@ -313,7 +318,7 @@ static enum error_code find_whole(struct find *f, struct error *err)
     const struct run_output output = {.planes = f->logits};
     enum error_code code = f->pixels && f->logits ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
-        code = find_reduce(f->picture, shape.h, shape.w, f->pixels, err);
+        find_reduce(f->picture, shape.h, shape.w, f->pixels);
     if (code == OK)
         code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     if (code == OK)
