@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io_private.h"
 
@@ -69,27 +70,49 @@ static struct vk_rows window_write(struct vk_io_run *r, int index, int image, ui
     return rows;
 }
 
+struct points_loop {
+    const struct raster_points *list;
+    uint32_t *places;
+    float *values;
+    size_t pixels, image; /* image: the number of the list's first */
+};
+
+#define POINTS_ITEM 1024
+
+static void window_points_item(void *context, int item)
+{
+    const struct points_loop *loop = context;
+    const int begin = item * POINTS_ITEM,
+              end = loop->list->count - begin < POINTS_ITEM ? loop->list->count : begin + POINTS_ITEM;
+    for (int i = begin; i < end; i++) {
+        const uint32_t place = loop->list->places[i];
+        loop->places[i] = (uint32_t)(loop->image * loop->pixels) + place;
+        for (size_t c = 0; c < 3; c++)
+            loop->values[3 * (size_t)i + c] = loop->list->planes[c * loop->pixels + place];
+    }
+}
+
 /* The points of all images, over the pictures. */
 static void window_write_points(struct vk_io_run *r, int index, uint64_t used)
 {
     const struct vk_io_port *port = &r->io->ports[index];
     const struct raster_points *list = r->run->inputs[index].points;
     struct params_raster push = vk_io_push(r, port, 0);
-    const size_t pixels = (size_t)push.h * push.w;
     uint32_t count = 0;
     for (int n = 0; n < port->n; n++)
         count += (uint32_t)list[n].count;
     uint32_t *places = (uint32_t *)((char *)r->slot->upload.mapped + r->up[index].offset + used);
-    float *values = (float *)(places + count);
+    struct points_loop loop = {.places = places, .values = (float *)(places + count)};
+    loop.pixels = (size_t)push.h * push.w;
     push.columns = (uint32_t)(used / 4);
     push.data = push.columns + count;
-    for (int n = 0; n < port->n; n++)
-        for (int i = 0; i < list[n].count; i++) {
-            const uint32_t place = list[n].places[i];
-            *places++ = (uint32_t)(n * (int)pixels) + place;
-            for (size_t c = 0; c < 3; c++)
-                *values++ = list[n].planes[c * pixels + place];
-        }
+    for (int n = 0; n < port->n; n++) {
+        loop.list = &list[n];
+        loop.image = (size_t)n;
+        thread_for((list[n].count + POINTS_ITEM - 1) / POINTS_ITEM, window_points_item, &loop);
+        loop.places += list[n].count;
+        loop.values += 3 * (size_t)list[n].count;
+    }
     vk_command_barrier(r->commands);
     vk_io_dispatch_points(r, index, &push, count);
 }
