@@ -251,17 +251,31 @@ static void repair_count(struct restoration *r, const uint8_t *mask)
     r->damage.given = counts[DEFECT_GIVEN] > 0;
 }
 
+struct show_loop {
+    struct image *mask;
+    bool kinds;
+};
+
+static void repair_show_band(void *context, int item)
+{
+    const struct show_loop *loop = context;
+    int begin, end;
+    thread_band(loop->mask->height, item, &begin, &end);
+    const size_t width = (size_t)loop->mask->width, count = (size_t)(end - begin) * width;
+    uint8_t *v = (uint8_t *)loop->mask->pixels + (size_t)begin * width;
+    if (loop->kinds)
+        for (size_t i = 0; i < count; i++)
+            v[i] = defect_grays[v[i]];
+    else
+        for (size_t i = 0; i < count; i++) /* this vectorises */
+            v[i] = v[i] ? 255 : 0;
+}
+
 /* The mask as others get it: white where it was filled, or a gray for each kind. */
 static void repair_show(struct image *mask, bool kinds)
 {
-    const size_t pixels = (size_t)mask->width * (size_t)mask->height;
-    uint8_t *v = mask->pixels;
-    if (kinds)
-        for (size_t i = 0; i < pixels; i++)
-            v[i] = defect_grays[v[i]];
-    else
-        for (size_t i = 0; i < pixels; i++) /* this vectorises */
-            v[i] = v[i] ? 255 : 0;
+    struct show_loop loop = {mask, kinds};
+    thread_for(thread_bands(mask->height), repair_show_band, &loop);
 }
 
 /* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
@@ -311,7 +325,8 @@ enum error_code repair_step(struct step *step, struct error *err)
         code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
     repair_keep_room(step, unknown, room);
     if (code == OK) {
-        repair_show(found, r->options.mask_kinds);
+        if (any || r->mask)
+            repair_show(found, r->options.mask_kinds);
         image_destroy(&r->mask);
         r->mask = found;
     } else {
