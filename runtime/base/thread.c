@@ -41,19 +41,25 @@ struct thread_loop {
     thread_item_fn *fn;
     void *context;
     int count;
-    atomic_int next, helpers;
-    int places; /* for helpers that may still join; under the lock */
-    struct thread_loop *following;
+    atomic_int next;
 };
 
+/* Where helpers find a loop. They enter and leave without a lock, since a short loop takes less time than as many locks
+ * in a row as there are cores. */
+struct thread_slot {
+    _Alignas(64) atomic_uint state; /* places for helpers that may still join, and THREAD_IN for each that has */
+    struct thread_loop *loop;       /* set while there are places or helpers */
+    atomic_bool taken;
+};
+#define THREAD_IN (1u << 16)
+
 static struct {
-    pthread_mutex_t lock;
+    struct thread_slot slots[THREAD_MAX]; /* other loops are done by their callers alone */
+    atomic_int top;                       /* slots from here on were never taken */
+    atomic_int count, threads, sleeping;  /* loops; helpers; helpers that sleep */
+    atomic_int waiting;                   /* callers that sleep until their helpers have left */
+    pthread_mutex_t lock;                 /* for going to sleep, waking and starting */
     pthread_cond_t posted, left;
-    struct thread_loop *loops;
-    int count; /* of the loops */
-    int threads, sleeping;
-    atomic_int places;  /* of all loops */
-    atomic_int waiting; /* callers that sleep until their helpers have left */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
 static void thread_work(struct thread_loop *loop)
@@ -81,31 +87,34 @@ void thread_keep_awake(bool awake)
     atomic_fetch_add(&thread_awake, awake ? 1 : -1);
 }
 
-/* Under the lock. Wakes two at a time; each of them wakes two more, so that nobody has to wake all. */
-static void thread_wake(void)
+/* Wakes two at a time; each of them wakes two more, so that nobody has to wake all. */
+static void thread_wake(unsigned places)
 {
-    for (int i = 0; i < 2 && i < pool.sleeping && i < atomic_load(&pool.places); i++)
+    if (!places || !atomic_load(&pool.sleeping))
+        return;
+    pthread_mutex_lock(&pool.lock);
+    for (int i = 0; i < 2 && i < atomic_load(&pool.sleeping); i++)
         pthread_cond_signal(&pool.posted);
+    pthread_mutex_unlock(&pool.lock);
 }
 
-/* Under the lock. */
-static struct thread_loop *thread_join_loop(void)
+/* Enters a loop that has a place; NULL: none has. */
+static struct thread_slot *thread_enter(void)
 {
-    struct thread_loop *loop = pool.loops;
-    while (loop && loop->places == 0)
-        loop = loop->following;
-    if (loop) {
-        loop->places--;
-        atomic_fetch_sub(&pool.places, 1);
-        atomic_fetch_add(&loop->helpers, 1);
-        thread_wake();
+    const int top = atomic_load(&pool.top);
+    for (int i = 0; i < top; i++) {
+        struct thread_slot *slot = &pool.slots[i];
+        unsigned state = atomic_load(&slot->state);
+        while (state % THREAD_IN)
+            if (atomic_compare_exchange_weak(&slot->state, &state, state - 1 + THREAD_IN))
+                return slot;
     }
-    return loop;
+    return NULL;
 }
 
-static void thread_leave_loop(struct thread_loop *loop)
+static void thread_leave(struct thread_slot *slot)
 {
-    if (atomic_fetch_sub(&loop->helpers, 1) > 1 || atomic_load(&pool.waiting) == 0)
+    if (atomic_fetch_sub(&slot->state, THREAD_IN) / THREAD_IN > 1 || atomic_load(&pool.waiting) == 0)
         return; /* after this subtraction the loop may no longer exist */
     pthread_mutex_lock(&pool.lock);
     pthread_cond_broadcast(&pool.left);
@@ -118,24 +127,36 @@ void thread_give_way(void)
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), THREAD_NICE);
 }
 
+/* Sleeps until there may be a loop. */
+static void thread_sleep(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.sleeping, 1);
+    bool any = false; /* posted before it counted as asleep */
+    for (int i = 0; i < atomic_load(&pool.top) && !any; i++)
+        any = atomic_load(&pool.slots[i].state) % THREAD_IN;
+    if (!any)
+        pthread_cond_wait(&pool.posted, &pool.lock);
+    atomic_fetch_sub(&pool.sleeping, 1);
+    pthread_mutex_unlock(&pool.lock);
+}
+
 static void *thread_help(void *unused)
 {
     thread_give_way(); /* whoever started it */
-    pthread_mutex_lock(&pool.lock);
-    for (;;) {
-        struct thread_loop *loop = thread_join_loop();
-        if (!loop) {
-            pool.sleeping++;
-            pthread_cond_wait(&pool.posted, &pool.lock);
-            pool.sleeping--;
-            continue;
-        }
-        pthread_mutex_unlock(&pool.lock);
-        thread_work(loop);
-        thread_leave_loop(loop);
-        for (int64_t until = thread_look(); atomic_load(&pool.places) == 0 && thread_now() < until;)
+    for (int64_t until = 0;;) {
+        struct thread_slot *slot = thread_enter();
+        if (slot) {
+            thread_wake(atomic_load(&slot->state) % THREAD_IN);
+            thread_work(slot->loop);
+            thread_leave(slot);
+            until = thread_look();
+        } else if (thread_now() < until) {
             sched_yield();
-        pthread_mutex_lock(&pool.lock);
+        } else {
+            thread_sleep();
+            until = thread_look();
+        }
     }
     return unused;
 }
@@ -155,54 +176,66 @@ static void thread_start(int wanted)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+static struct thread_slot *thread_slot_take(void)
+{
+    for (int i = 0; i < THREAD_MAX; i++) {
+        bool taken = false;
+        int top = atomic_load(&pool.top);
+        if (!atomic_compare_exchange_strong(&pool.slots[i].taken, &taken, true))
+            continue;
+        while (top <= i && !atomic_compare_exchange_weak(&pool.top, &top, i + 1))
+            ;
+        return &pool.slots[i];
+    }
+    return NULL;
+}
+
 /* Loops that run at the same time share the threads: with many jobs each loop gets only a few, which come and go less
  * often. */
-static void thread_post(struct thread_loop *loop, int places)
+static struct thread_slot *thread_post(struct thread_loop *loop, int places)
 {
-    pthread_mutex_lock(&pool.lock);
-    thread_start(places);
-    pool.count++;
-    places = (places + pool.count) / pool.count - 1;
-    loop->places = places;
-    loop->following = pool.loops;
-    pool.loops = loop;
-    atomic_fetch_add(&pool.places, places);
-    thread_wake();
-    pthread_mutex_unlock(&pool.lock);
+    struct thread_slot *slot = thread_slot_take();
+    if (!slot)
+        return NULL;
+    if (atomic_load(&pool.threads) < places) {
+        pthread_mutex_lock(&pool.lock);
+        thread_start(places);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    const int count = atomic_fetch_add(&pool.count, 1) + 1;
+    slot->loop = loop;
+    places = (places + count) / count - 1;
+    atomic_store(&slot->state, (unsigned)places);
+    thread_wake((unsigned)places);
+    return slot;
 }
 
 /* Closes the loop to new helpers and waits for those in it. */
-static void thread_close(struct thread_loop *loop)
+static void thread_close(struct thread_slot *slot)
 {
-    pthread_mutex_lock(&pool.lock);
-    struct thread_loop **at = &pool.loops;
-    while (*at != loop)
-        at = &(*at)->following;
-    *at = loop->following;
-    pool.count--;
-    atomic_fetch_sub(&pool.places, loop->places);
-    pthread_mutex_unlock(&pool.lock);
-    for (int64_t until = thread_look(); atomic_load(&loop->helpers) && thread_now() < until;)
+    atomic_fetch_and(&slot->state, ~(THREAD_IN - 1));
+    atomic_fetch_sub(&pool.count, 1);
+    for (int64_t until = thread_look(); atomic_load(&slot->state) && thread_now() < until;)
         sched_yield();
-    if (!atomic_load(&loop->helpers))
-        return;
-    pthread_mutex_lock(&pool.lock);
-    atomic_fetch_add(&pool.waiting, 1);
-    while (atomic_load(&loop->helpers))
-        pthread_cond_wait(&pool.left, &pool.lock);
-    atomic_fetch_sub(&pool.waiting, 1);
-    pthread_mutex_unlock(&pool.lock);
+    if (atomic_load(&slot->state)) {
+        pthread_mutex_lock(&pool.lock);
+        atomic_fetch_add(&pool.waiting, 1);
+        while (atomic_load(&slot->state))
+            pthread_cond_wait(&pool.left, &pool.lock);
+        atomic_fetch_sub(&pool.waiting, 1);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    atomic_store(&slot->taken, false);
 }
 
 void thread_for(int count, thread_item_fn *fn, void *context)
 {
     struct thread_loop loop = {.fn = fn, .context = context, .count = count};
     int threads = thread_count(), wanted = (threads < count ? threads : count) - 1; /* the caller is one of them */
-    if (wanted > 0)
-        thread_post(&loop, wanted);
+    struct thread_slot *slot = wanted > 0 ? thread_post(&loop, wanted) : NULL;
     thread_work(&loop);
-    if (wanted > 0)
-        thread_close(&loop);
+    if (slot)
+        thread_close(slot);
 }
 
 int thread_bands(int rows)
