@@ -299,6 +299,48 @@ size_t defect_clear(const uint8_t *mask, size_t at, size_t count)
     return at;
 }
 
+typedef _Atomic uint64_t defect_sums[DEFECT_GIVEN + 1];
+
+/* Counts some of a mask's values. */
+static void defect_tally(const uint8_t *mask, size_t begin, size_t end, defect_sums sums)
+{
+    uint64_t counts[DEFECT_GIVEN + 1] = {0};
+    for (size_t i = begin; (i = defect_clear(mask, i, end)) < end; i++)
+        counts[mask[i]]++;
+    for (int v = 1; v <= DEFECT_GIVEN; v++)
+        if (counts[v])
+            atomic_fetch_add_explicit(&sums[v], counts[v], memory_order_relaxed);
+}
+
+static uint64_t defect_total(defect_sums sums, uint64_t counts[DEFECT_GIVEN + 1])
+{
+    uint64_t all = 0;
+    for (int v = 0; v <= DEFECT_GIVEN; v++)
+        all += counts[v] = atomic_load(&sums[v]);
+    return all;
+}
+
+struct count_loop {
+    const uint8_t *mask;
+    int width, height;
+    defect_sums sums;
+};
+
+static void defect_count_band(void *context, int item)
+{
+    struct count_loop *loop = context;
+    int begin, end;
+    thread_band(loop->height, item, &begin, &end);
+    defect_tally(loop->mask, (size_t)begin * (size_t)loop->width, (size_t)end * (size_t)loop->width, loop->sums);
+}
+
+uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1])
+{
+    struct count_loop loop = {.mask = mask, .width = width, .height = height};
+    thread_for(thread_bands(height), defect_count_band, &loop);
+    return defect_total(loop.sums, counts);
+}
+
 /* A row's own values and those beside them. Returns whether there is one that is not 0. */
 static bool defect_widen(const uint8_t *restrict row, uint8_t *restrict out, int width)
 {
@@ -340,6 +382,7 @@ struct grow_loop {
     const uint8_t *level;
     uint8_t from;
     int width, height;
+    defect_sums sums;
 };
 
 static uint8_t *defect_grow_room(const struct grow_loop *loop, int item)
@@ -349,7 +392,7 @@ static uint8_t *defect_grow_room(const struct grow_loop *loop, int item)
 
 static void defect_grow_band(void *context, int item)
 {
-    const struct grow_loop *loop = context;
+    struct grow_loop *loop = context;
     const size_t n = (size_t)loop->width;
     uint8_t *wide = defect_grow_room(loop, item); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
     const uint8_t *before_all = wide + 3 * n, *after_all = before_all + n;
@@ -370,14 +413,18 @@ static void defect_grow_band(void *context, int item)
         if (loop->copy)
             memcpy(loop->copy + (size_t)y * n, row, n);
     }
+    if (loop->copy)
+        defect_tally(loop->mask, (size_t)begin * n, (size_t)end * n, loop->sums);
 }
 
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, uint8_t *copy,
-                            struct error *err)
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
+                            struct defect_grown *grown, struct error *err)
 {
     const int bands = thread_bands(height);
     const size_t n = (size_t)width;
-    struct grow_loop loop = {mask, copy, mem_alloc((size_t)bands, 5 * n), level, from, width, height};
+    struct grow_loop loop = {.mask = mask, .level = level, .from = from, .width = width, .height = height};
+    loop.copy = grown ? grown->copy : NULL;
+    loop.room = mem_alloc((size_t)bands, 5 * n);
     if (!loop.room)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     for (int i = 0; i < bands; i++) {
@@ -394,38 +441,10 @@ enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, i
             memset(rows + n, 0, n);
     }
     thread_for(bands, defect_grow_band, &loop);
+    if (grown)
+        defect_total(loop.sums, grown->counts);
     free(loop.room);
     return OK;
-}
-
-struct count_loop {
-    const uint8_t *mask;
-    int width, height;
-    _Atomic uint64_t counts[DEFECT_GIVEN + 1];
-};
-
-static void defect_count_band(void *context, int item)
-{
-    struct count_loop *loop = context;
-    uint64_t counts[DEFECT_GIVEN + 1] = {0};
-    int begin, end;
-    thread_band(loop->height, item, &begin, &end);
-    const size_t last = (size_t)end * (size_t)loop->width;
-    for (size_t i = (size_t)begin * (size_t)loop->width; (i = defect_clear(loop->mask, i, last)) < last; i++)
-        counts[loop->mask[i]]++;
-    for (int v = 1; v <= DEFECT_GIVEN; v++)
-        if (counts[v])
-            atomic_fetch_add_explicit(&loop->counts[v], counts[v], memory_order_relaxed);
-}
-
-uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1])
-{
-    struct count_loop loop = {.mask = mask, .width = width, .height = height};
-    uint64_t all = 0;
-    thread_for(thread_bands(height), defect_count_band, &loop);
-    for (int v = 0; v <= DEFECT_GIVEN; v++)
-        all += counts[v] = atomic_load(&loop.counts[v]);
-    return all;
 }
 
 struct defect_list {

@@ -57,11 +57,16 @@ struct defect_counts {
 enum error_code defect_find(const struct defect_map *map, const struct defect_rule *rule, uint8_t *mask,
                             struct defect_counts *counts, struct error *err) MUST_CHECK;
 
+/* A mask that has grown, for who wants more than itself: a copy, and defect_count's counts. */
+struct defect_grown {
+    uint8_t *copy;
+    uint64_t counts[DEFECT_GIVEN + 1];
+};
+
 /* Grows a mask by 1 px in the four directions and diagonally, where the level is at least `from` (level NULL:
- * everywhere); of two neighbours that grow there the larger value wins. copy: gets the mask that comes of it, too;
- * NULL: nothing does. */
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, uint8_t *copy,
-                            struct error *err) MUST_CHECK;
+ * everywhere); of two neighbours that grow there the larger value wins. grown: or NULL. */
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
+                            struct defect_grown *grown, struct error *err) MUST_CHECK;
 
 /* What may go on from a mask's defects of that value: pixels that are at most `reach` steps from them over others whose
  * level is at least `from`, and those beside them, since their edges are soft. beyond: a copy of the mask; it becomes 1

@@ -180,20 +180,32 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Grows what is found, since a defect's edges are soft. unknown: gets that, and what may go on from cracks. */
+/* Grows what is found, since a defect's edges are soft. grown: its copy gets what may go on from cracks, too. */
 static enum error_code repair_widen(const struct defect_map *map, bool kinds, bool cracks, uint8_t *mask,
-                                    uint8_t *unknown, struct error *err)
+                                    struct defect_grown *grown, struct error *err)
 {
     const int width = map->width, height = map->height, grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
     enum error_code code = OK;
     for (int i = 0; i < REPAIR_SPREAD && code == OK && kinds; i++)
         code = defect_grow(mask, map->level, REPAIR_SPREAD_FROM, width, height, NULL, err);
     for (int i = 1; i <= grow && code == OK; i++)
-        code = defect_grow(mask, NULL, 0, width, height, i == grow ? unknown : NULL, err);
+        code = defect_grow(mask, NULL, 0, width, height, i == grow ? grown : NULL, err);
     if (code == OK && cracks)
         code = defect_follow(mask, 1 + REPAIR_CRACK, map->level, REPAIR_FOLLOW_FROM, REPAIR_FOLLOW, width, height,
-                             unknown, err);
+                             grown->copy, err);
     return code;
+}
+
+static void repair_shares(struct restoration *r, const uint64_t counts[DEFECT_GIVEN + 1])
+{
+    const double pixels = (double)r->picture->width * r->picture->height;
+    uint64_t all = counts[DEFECT_GIVEN];
+    for (int k = 0; k < DEFECT_KINDS; k++) {
+        r->damage.shares[k] = (double)counts[1 + k] / pixels;
+        all += counts[1 + k];
+    }
+    r->damage.share = (double)all / pixels;
+    r->damage.given = counts[DEFECT_GIVEN] > 0;
 }
 
 /* Finds defects; *any: there are some, else both masks are empty. unknown: a mask, and room for as many bytes twice. */
@@ -205,6 +217,7 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     const bool kinds = step->model[ROLE_DAMAGE]->info.classes > 1;
     uint8_t *level = unknown + pixels, *kind = level + pixels;
     struct defect_counts counts = {0};
+    struct defect_grown grown = {.copy = unknown};
     enum error_code code = repair_find(step, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
     if (code == OK && kinds)
@@ -215,40 +228,34 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
         repair_leave(r, mask, &counts);
     *any = repair_any(&counts);
     if (code == OK && *any)
-        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, unknown, err);
+        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, &grown, err);
     else
         memset(unknown, 0, pixels);
+    repair_shares(r, grown.counts);
     r->damage.looked = code == OK;
     memcpy(r->damage.defects, counts.defects, sizeof counts.defects);
     return code;
 }
 
-/* What is found and what was sent become one mask; what was sent is known as what it was sent for. A gray that says a
- * kind is not white where that is left alone. */
+/* What is found and what was sent become one mask, which is counted; what was sent is known as what it was sent for. A
+ * gray that says a kind is not white where that is left alone. */
 static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknown)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
-    const uint8_t *sent = r->mask ? r->mask->pixels : NULL;
+    const uint8_t *sent = r->mask->pixels;
+    uint64_t counts[DEFECT_GIVEN + 1];
     bool white[256];
     for (int v = 0; v < 256; v++)
         white[v] = v >= 128;
     for (int k = 0; k < DEFECT_KINDS; k++)
         white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
-    for (size_t i = 0; sent && i < pixels; i++)
+    for (size_t i = 0; i < pixels; i++)
         if (white[sent[i]]) {
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
             unknown[i] = mask[i];
         }
-}
-
-static void repair_count(struct restoration *r, const uint8_t *mask)
-{
-    const double pixels = (double)r->picture->width * r->picture->height;
-    uint64_t counts[DEFECT_GIVEN + 1];
-    r->damage.share = (double)defect_count(mask, r->picture->width, r->picture->height, counts) / pixels;
-    for (int k = 0; k < DEFECT_KINDS; k++)
-        r->damage.shares[k] = (double)counts[1 + k] / pixels;
-    r->damage.given = counts[DEFECT_GIVEN] > 0;
+    defect_count(mask, r->picture->width, r->picture->height, counts);
+    repair_shares(r, counts);
 }
 
 struct show_loop {
@@ -317,10 +324,8 @@ enum error_code repair_step(struct step *step, struct error *err)
         memset(mask, 0, pixels);
         memset(unknown, 0, pixels);
     }
-    if (code == OK && (any || r->mask)) {
+    if (code == OK && r->mask)
         repair_combine(r, mask, unknown);
-        repair_count(r, mask);
-    }
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
     repair_keep_room(step, unknown, room);

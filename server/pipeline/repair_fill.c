@@ -337,6 +337,16 @@ static enum error_code fill_collect(struct fill *f, struct fill_flight *flight, 
                       : code;
 }
 
+/* Whether there is a hole that may lack grain. */
+static bool fill_any_grain(const struct fill_flight *flight)
+{
+    bool any = false;
+    for (int i = 0; i < flight->count; i++)
+        for (int k = 0; k < fill_window_blocks(flight->windows[i].cut); k++)
+            any = any || flight->windows[i].grain[k] > 0;
+    return any;
+}
+
 /* Waits for them, and adds what came of them to the changes. */
 static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, struct error *err)
 {
@@ -347,7 +357,8 @@ static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, s
         return code;
     if (flight->sent)
         fill_bands(f, flight, fill_take_item);
-    fill_blocks(f, flight, fill_roughen_item);
+    if (fill_any_grain(flight))
+        fill_blocks(f, flight, fill_roughen_item);
     f->applied = flight->count == f->needed; /* no other window is to see the picture as it was */
     fill_changes_add(&f->changes, flight->windows, flight->count, f->applied ? f->step->r->picture : NULL, f->strength);
     free(flight->values);

@@ -162,9 +162,14 @@ static void test_neighbours(void **state)
             mask[i] = before[i] = (uint8_t)(chance(rare) ? 0 : chance(DEFECT_GIVEN + 1));
             level[i] = (uint8_t)chance(256);
         }
-        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, round % 3 ? copy : NULL, &err), OK);
-        if (round % 3)
+        struct defect_grown grown = {.copy = copy};
+        uint64_t counts[DEFECT_GIVEN + 1];
+        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, round % 3 ? &grown : NULL, &err), OK);
+        defect_count(mask, w, h, counts);
+        if (round % 3) {
             assert_memory_equal(copy, mask, (size_t)(w * h));
+            assert_memory_equal(grown.counts, counts, sizeof counts);
+        }
         for (int i = 0; i < w * h; i++) {
             uint8_t most = 0;
             for (int k = 0; k < 9; k++) {
