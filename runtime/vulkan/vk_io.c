@@ -116,7 +116,7 @@ void vk_io_destroy(struct vk_io **out)
         vk_memory_destroy(io->device, &io->slots[i].readback);
         vk_memory_destroy(io->device, &io->slots[i].results);
         free(io->slots[i].sets);
-        free(io->slots[i].deliveries);
+        free(io->slots[i].copies);
     }
     vkDestroyDescriptorPool(io->device->handle, io->pool, NULL);
     free(io->ports);
@@ -344,6 +344,22 @@ uint32_t vk_io_groups(uint32_t pixels)
     return (pixels + RASTER_GROUP - 1) / RASTER_GROUP;
 }
 
+void vk_io_copy_later(struct vk_io_run *r, struct vk_rows rows)
+{
+    struct vk_io_slot *slot = r->slot;
+    if (slot->copy_count == slot->copy_capacity) {
+        const size_t capacity = slot->copy_capacity * 2 + 16;
+        struct vk_rows *grown = realloc(slot->copies, capacity * sizeof *grown);
+        if (!grown) {
+            r->code = error_set(r->err, ERROR_NO_MEMORY, "out of memory for a run");
+            return;
+        }
+        slot->copies = grown;
+        slot->copy_capacity = capacity;
+    }
+    slot->copies[slot->copy_count++] = rows;
+}
+
 /* --- all of it ---- */
 
 static enum error_code io_record_before(struct vk_io_run *r, VkCommandBuffer *commands)
@@ -355,8 +371,11 @@ static enum error_code io_record_before(struct vk_io_run *r, VkCommandBuffer *co
         return code;
     r->commands = *commands;
     vkCmdUpdateBuffer(r->commands, r->io->words->handle, 0, sizeof run, &run);
+    r->slot->copy_count = 0;
     for (int i = 0; i < r->io->input_count; i++)
         vk_io_write(r, i);
+    vk_rows_copy(r->slot->copies, r->slot->copy_count);
+    r->slot->copy_count = 0;
     code = vk_command_end(r->io->device, r->commands, r->err);
     return r->code == OK ? code : r->code;
 }
@@ -401,7 +420,7 @@ enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, 
                           struct error *err)
 {
     struct vk_io_run r = {.io = io, .slot = &io->slots[slot], .run = run, .err = err};
-    r.slot->delivery_count = 0;
+    r.slot->copy_count = 0;
     r.slot->looked = 0;
     enum error_code code = io_measure_outputs(&r);
     if (code == OK && r.up_bytes)
@@ -423,5 +442,5 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
             result->finite = result->finite && !(found[VK_IO_MAX_LOOKED * k + n] & CHECK_NOT_FINITE);
             result->flat |= (uint32_t) !(found[VK_IO_MAX_LOOKED * k + n] & CHECK_VARIES) << n;
         }
-    vk_rows_copy(s->deliveries, s->delivery_count);
+    vk_rows_copy(s->copies, s->copy_count);
 }

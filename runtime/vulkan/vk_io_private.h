@@ -28,8 +28,8 @@ struct vk_io_slot {
     struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas, and layers over results */
     struct vk_buffer results;   /* where they are assembled, if readback is not the device's own memory */
     VkDescriptorSet *sets;      /* of the ports */
-    struct vk_rows *deliveries; /* what the host copies after the run */
-    size_t delivery_count, delivery_capacity;
+    struct vk_rows *copies;     /* what the host copies before the run, and then after it */
+    size_t copy_count, copy_capacity;
     uint64_t looked; /* outputs to check, one bit each */
 };
 
@@ -76,6 +76,8 @@ void vk_io_move_planes(struct vk_io_run *r, int index);
 /* What the picture shaders are told about an image of a port; and the number of workgroups for so many pixels. */
 struct params_raster vk_io_push(const struct vk_io_run *r, const struct vk_io_port *port, int image);
 uint32_t vk_io_groups(uint32_t pixels);
+/* Adds to what the host copies. */
+void vk_io_copy_later(struct vk_io_run *r, struct vk_rows rows);
 /* An invocation for each of so many points of all of a port's images. */
 #define VK_IO_POINT_BYTES (sizeof(uint32_t) + 3 * sizeof(float)) /* in the buffer on its way into an input */
 void vk_io_dispatch_points(struct vk_io_run *r, int index, struct params_raster *push, uint32_t count);

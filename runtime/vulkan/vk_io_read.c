@@ -19,22 +19,6 @@ uint64_t vk_io_read_bytes(const struct run_image *image)
     return bytes;
 }
 
-static void read_deliver_later(struct vk_io_run *r, struct vk_rows rows)
-{
-    struct vk_io_slot *slot = r->slot;
-    if (slot->delivery_count == slot->delivery_capacity) {
-        const size_t capacity = slot->delivery_capacity * 2 + 16;
-        struct vk_rows *grown = realloc(slot->deliveries, capacity * sizeof *grown);
-        if (!grown) {
-            r->code = error_set(r->err, ERROR_NO_MEMORY, "out of memory for results");
-            return;
-        }
-        slot->deliveries = grown;
-        slot->delivery_capacity = capacity;
-    }
-    slot->deliveries[slot->delivery_count++] = rows;
-}
-
 /* Bytes of the parts of an output that are used. */
 struct used {
     uint64_t down, weights;
@@ -66,16 +50,16 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
         vk_io_dispatch(r, index, "raster_label", target->form, 0, &push, sizeof push, columns, push.height, 1);
     else
         vk_io_dispatch(r, index, "raster_out", target->form, from, &push, sizeof push, columns, push.height, 1);
-    read_deliver_later(r,
-                       (struct vk_rows){.from = (const char *)r->slot->readback.mapped + r->down[k].offset + used->down,
-                                        .to = target->data,
-                                        .from_stride = stride,
-                                        .to_stride = target->stride,
-                                        .bytes = (size_t)target->width * raster_pixel(target->form),
-                                        .rows = target->height,
-                                        .take = target->take,
-                                        .user = target->user,
-                                        .most = target->most});
+    vk_io_copy_later(r,
+                     (struct vk_rows){.from = (const char *)r->slot->readback.mapped + r->down[k].offset + used->down,
+                                      .to = target->data,
+                                      .from_stride = stride,
+                                      .to_stride = target->stride,
+                                      .bytes = (size_t)target->width * raster_pixel(target->form),
+                                      .rows = target->height,
+                                      .take = target->take,
+                                      .user = target->user,
+                                      .most = target->most});
     used->down += stride * (uint64_t)target->height;
 }
 
@@ -93,7 +77,7 @@ static void read_points(struct vk_io_run *r, int index)
         const size_t bytes = 3 * sizeof(float) * (size_t)points->count;
         for (int i = 0; i < points->count; i++)
             places[count++] = (uint32_t)n * push.h * push.w + points->places[i];
-        read_deliver_later(
+        vk_io_copy_later(
             r, (struct vk_rows){.from = from, .to = (char *)points->values, .bytes = bytes, .rows = bytes > 0});
         from += bytes;
     }
@@ -168,8 +152,8 @@ void vk_io_read(struct vk_io_run *r, int index)
         struct vk_rows rows[2];
         vk_rows_long((const char *)r->slot->readback.mapped + r->down[k].offset, (char *)output->planes, used.down,
                      rows);
-        read_deliver_later(r, rows[0]);
-        read_deliver_later(r, rows[1]);
+        vk_io_copy_later(r, rows[0]);
+        vk_io_copy_later(r, rows[1]);
     }
     for (int n = 0; n < port->n && output->images; n++) {
         const struct run_image *image = &output->images[n];

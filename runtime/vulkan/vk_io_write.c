@@ -1,6 +1,3 @@
-#include <stdlib.h>
-
-#include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io_private.h"
@@ -42,8 +39,7 @@ uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_o
     return window_bytes(&w, tensor);
 }
 
-/* What is to be copied is left to the caller. */
-static struct vk_rows window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
+static void window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
 {
     const struct vk_io_port *port = &r->io->ports[index];
     const struct raster_source *source = &r->run->inputs[index].images[image];
@@ -55,19 +51,18 @@ static struct vk_rows window_write(struct vk_io_run *r, int index, int image, ui
         *words++ = 3 * (uint32_t)((source->columns ? source->columns[x] : (int)x) - w.column);
     for (uint32_t y = 0; y < push.h; y++)
         *words++ = (uint32_t)((uint64_t)((source->rows ? source->rows[y] : (int)y) - w.row) * (w.stride / 4));
-    const struct vk_rows rows = {.from = (const char *)source->data + (size_t)w.row * source->stride +
-                                         (size_t)w.column * raster_pixel(source->form),
-                                 .to = (char *)words,
-                                 .from_stride = source->stride,
-                                 .to_stride = w.stride,
-                                 .bytes = (size_t)w.columns * raster_pixel(source->form),
-                                 .rows = w.rows};
+    vk_io_copy_later(r, (struct vk_rows){.from = (const char *)source->data + (size_t)w.row * source->stride +
+                                                 (size_t)w.column * raster_pixel(source->form),
+                                         .to = (char *)words,
+                                         .from_stride = source->stride,
+                                         .to_stride = w.stride,
+                                         .bytes = (size_t)w.columns * raster_pixel(source->form),
+                                         .rows = w.rows});
     *used += window_bytes(&w, &port->operand);
     push.columns = (uint32_t)(at / 4);
     push.rows = push.columns + push.w;
     push.data = push.rows + push.h;
     vk_io_dispatch(r, index, "raster_in", source->form, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
-    return rows;
 }
 
 struct points_loop {
@@ -125,19 +120,13 @@ void vk_io_write(struct vk_io_run *r, int index)
         struct vk_rows rows[2];
         vk_rows_long((const char *)input->planes, (char *)r->slot->upload.mapped + r->up[index].offset,
                      r->up[index].bytes, rows);
-        vk_rows_copy(rows, 2);
+        vk_io_copy_later(r, rows[0]);
+        vk_io_copy_later(r, rows[1]);
         vk_io_move_planes(r, index);
         return;
     }
-    const int count = r->io->ports[index].n;
-    struct vk_rows *rows = mem_alloc((size_t)count, sizeof *rows);
-    if (!rows && r->code == OK)
-        r->code = error_set(r->err, ERROR_NO_MEMORY, "out of memory for a run");
-    for (int n = 0; n < count && rows; n++)
-        rows[n] = window_write(r, index, n, &used);
-    if (rows)
-        vk_rows_copy(rows, (size_t)count);
-    if (rows && input->points)
+    for (int n = 0; n < r->io->ports[index].n; n++)
+        window_write(r, index, n, &used);
+    if (input->points)
         window_write_points(r, index, used);
-    free(rows);
 }
