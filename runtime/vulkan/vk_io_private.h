@@ -26,9 +26,9 @@ struct vk_io_port {
 
 struct vk_io_slot {
     struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas, and layers over results */
-    struct vk_buffer results;   /* where they are assembled, if readback is not the device's own memory */
-    VkDescriptorSet *sets;      /* of the ports */
-    struct vk_rows *copies;     /* what the host copies before the run, and then after it */
+    struct vk_buffer results; /* where they are assembled, if readback is not the device's own memory */
+    VkDescriptorSet *sets;    /* of the ports */
+    struct vk_rows *copies;   /* what the host copies before the run, and then after it */
     size_t copy_count, copy_capacity;
     uint64_t looked; /* outputs to check, one bit each */
 };

@@ -303,7 +303,7 @@ void fill_changes_apply(const struct fill_changes *changes, struct image *to, co
 
 struct add_loop {
     struct apply_loop apply;
-    const struct fill_window *windows;
+    struct fill_window *windows;
     int count, top, bottom; /* the rows */
 };
 
@@ -313,18 +313,20 @@ static void changes_add_band(void *context, int item)
     int begin, end;
     thread_band(loop->bottom - loop->top, item, &begin, &end);
     for (int i = 0; i < loop->count; i++) {
-        const struct fill_window *w = &loop->windows[i];
+        struct fill_window *w = &loop->windows[i];
         const int first = w->row * w->cut->core_height - w->cut->blend,
                   last = (w->row + 1) * w->cut->core_height + w->cut->blend;
         for (int y = loop->top + begin; y < loop->top + end; y++)
-            if (y >= first && y < last)
+            if (y >= first && y < last) {
+                fill_roughen(w, y - w->y);
                 change_add(loop->apply.changes, w, y);
+            }
     }
     if (loop->apply.to)
         change_apply_rows(&loop->apply, loop->top + begin, loop->top + end);
 }
 
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count, struct image *to,
+void fill_changes_add(struct fill_changes *changes, struct fill_window *windows, int count, struct image *to,
                       double strength)
 {
     const struct fill_cut *cut = windows->cut;

@@ -63,10 +63,10 @@ struct fill {
     struct fill_changes changes;
     atomic_bool *used; /* of the cores: which have something to do */
     int needed;        /* of them */
-    bool large;   /* there may be a window that shows little else than a hole */
-    bool network; /* it corrects the windows, `batch` at a time */
-    bool blank;   /* the network is given nothing in the holes */
-    bool applied; /* the changes are in the restoration's picture */
+    bool large;        /* there may be a window that shows little else than a hole */
+    bool network;      /* it corrects the windows, `batch` at a time */
+    bool blank;        /* the network is given nothing in the holes */
+    bool applied;      /* the changes are in the restoration's picture */
     double strength;
     struct fill_flight flights[2];
     int flight_count;
@@ -225,10 +225,10 @@ static void fill_take_item(void *context, int item)
         fill_take(w, fill_row_of(work, item));
 }
 
-static void fill_roughen_item(void *context, int item)
+static void fill_lack_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_roughen(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
+    fill_lack(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
 }
 
 /* All that is done with windows before the network gets them. */
@@ -358,7 +358,7 @@ static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, s
     if (flight->sent)
         fill_bands(f, flight, fill_take_item);
     if (fill_any_grain(flight))
-        fill_blocks(f, flight, fill_roughen_item);
+        fill_blocks(f, flight, fill_lack_item);
     f->applied = flight->count == f->needed; /* no other window is to see the picture as it was */
     fill_changes_add(&f->changes, flight->windows, flight->count, f->applied ? f->step->r->picture : NULL, f->strength);
     free(flight->values);

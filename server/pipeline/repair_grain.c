@@ -205,31 +205,43 @@ void fill_grain(struct fill_window *w, int block, bool far)
         grain_distances(w, &part, grain_block_room(w, block));
 }
 
-void fill_roughen(struct fill_window *w, int block, bool far_known)
+void fill_lack(struct fill_window *w, int block, bool far_known)
 {
     if (w->grain[block] <= 0)
         return;
     const struct grain_part part = grain_part(w, block);
-    const int width = w->cut->width, pixels = w->cut->pixels;
     const float own = w->plain ? 0 : grain_filled(w, &part), lack = w->grain[block] * w->grain[block] - own * own;
-    const float grain = lack > 0 ? sqrtf(lack) : 0;
-    uint8_t *far = grain_block_room(w, block);
-    if (grain <= 0)
-        return;
-    if (!far_known)
-        grain_distances(w, &part, far);
-    for (int y = part.core_top; y < part.core_bottom; y++) {
-        int first, last;
-        grain_part_holes(w, &part, y - part.top, &first, &last);
-        for (int i = first; i < last; i++) {
-            const int at = (int)w->holes[i], x = at % width;
-            const int away = far[(y - part.top) * part.width + x - part.left];
-            const float inside = ((float)away - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
-            if (inside <= 0 || x < part.core_left || x >= part.core_right)
-                continue;
-            const float noise = grain * fminf(inside, 1) * grain_noise(w->x + x, w->y + y);
-            for (int c = 0; c < 3; c++)
-                w->rgb[c * pixels + at] += noise;
-        }
+    w->grain[block] = lack > 0 ? sqrtf(lack) : 0;
+    if (w->grain[block] > 0 && !far_known)
+        grain_distances(w, &part, grain_block_room(w, block));
+}
+
+/* A block's part of a row. */
+static void grain_roughen(struct fill_window *w, int block, int y)
+{
+    const struct grain_part part = grain_part(w, block);
+    const int width = w->cut->width, pixels = w->cut->pixels;
+    const uint8_t *far = grain_block_room(w, block);
+    int first, last;
+    grain_part_holes(w, &part, y - part.top, &first, &last);
+    for (int i = first; i < last; i++) {
+        const int at = (int)w->holes[i], x = at % width;
+        const int away = far[(y - part.top) * part.width + x - part.left];
+        const float inside = ((float)away - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
+        if (inside <= 0 || x < part.core_left || x >= part.core_right)
+            continue;
+        const float noise = w->grain[block] * fminf(inside, 1) * grain_noise(w->x + x, w->y + y);
+        for (int c = 0; c < 3; c++)
+            w->rgb[c * pixels + at] += noise;
     }
+}
+
+void fill_roughen(struct fill_window *w, int y)
+{
+    const struct fill_cut *grain = w->cut->grain;
+    const int columns = grain ? grain->columns : 1, at = grain ? y / grain->core_height : 0,
+              row = grain && at >= grain->rows ? grain->rows - 1 : at;
+    for (int block = row * columns; block < (row + 1) * columns; block++)
+        if (w->grain[block] > 0)
+            grain_roughen(w, block, y);
 }

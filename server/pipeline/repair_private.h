@@ -106,9 +106,11 @@ enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image 
 size_t fill_block_bytes(const struct fill_cut *cut); /* of the scratch */
 /* Measures a block's; far: and how far its holes' pixels are from what is known, which stays in the scratch. */
 void fill_grain(struct fill_window *w, int block, bool far);
-/* Adds the grain that a block's fill lacks, in a deep one: in thin holes nobody misses it, and it is an error.
- * far_known: that is in the scratch. */
-void fill_roughen(struct fill_window *w, int block, bool far_known);
+/* What a block's fill lacks of it, before any is added, since blocks see what others are filled with. far_known: how
+ * far its holes' pixels are is in the scratch; else it is then. */
+void fill_lack(struct fill_window *w, int block, bool far_known);
+/* Adds to a row what it lacks, in deep holes: in thin ones nobody misses it, and it is an error. */
+void fill_roughen(struct fill_window *w, int y);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 
@@ -135,9 +137,9 @@ void fill_changes_free(struct fill_changes *changes);
 uint64_t fill_look(const uint8_t *mask, const uint8_t *unknown, int width, int height, const struct fill_cut *cut,
                    atomic_bool *used);
 
-/* Adds some windows' pixels by their shares. Windows are to be added in the order of the grid. to: a picture that the
- * changes are then mixed into, as below: these are all windows; NULL: there are others. */
-void fill_changes_add(struct fill_changes *changes, const struct fill_window *windows, int count, struct image *to,
+/* Adds some windows' pixels by their shares, with the grain that they lack. Windows are to be added in the order of the
+ * grid. to: a picture that the changes are then mixed into, as below: these are all windows; NULL: there are others. */
+void fill_changes_add(struct fill_changes *changes, struct fill_window *windows, int count, struct image *to,
                       double strength);
 
 /* Mixes the changes into a picture. colour: of its samples; NULL: sRGB. */

@@ -12,6 +12,7 @@
 #include "runtime/backend/fault.h"
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
+#include "server/pipeline/repair_private.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/restoration.h"
@@ -399,12 +400,76 @@ static void test_one_window(void **state)
     assert_int_equal(fault_set(NULL, &ignored), OK);
 }
 
+/* What parts of a window lack of grain does not depend on which is measured first, or by which thread: none has been
+ * added until all are known. */
+static void test_lack(void **state)
+{
+    (void)state;
+    enum { W = 256, H = 96, BLOCKS = 6 * 2 };
+    const struct fill_cut grain = {64, 64, 48, 48, 4, 64 * 64, BLOCKS / 2, 2, NULL};
+    const struct fill_cut cut = {W, H, W, H, 0, W * H, 1, 1, &grain};
+    void *memory = malloc(fill_window_bytes(&cut)), *scratch = malloc(fill_scratch_bytes(&cut));
+    float *result = malloc(3 * sizeof *result * W * H), *before = malloc(3 * sizeof *before * W * H);
+    uint8_t mask[W * H] = {0};
+    struct image *picture = picture_waves(W, H, 3, 8);
+    struct fill_window w;
+    float lack[2][BLOCKS];
+    unsigned seed = 3;
+    for (int i = 0; i < W * H; i++) {
+        mask[i] = abs(i / W - 48) < 14;
+        for (int c = 0; c < 3; c++) {
+            ((uint8_t *)picture->pixels)[3 * i + c] = (uint8_t)(100 + picture_random(&seed) % 60);
+            result[3 * i + c] = (float)(picture_random(&seed) % 100) / 1000;
+        }
+    }
+    fill_window_place(&w, &cut, memory, scratch);
+    w.picture = picture;
+    w.mask_of = mask;
+    w.result = result;
+    fill_begin(&w);
+    for (int y = 0; y < H; y += PULL_BAND)
+        fill_read(&w, y, true);
+    fill_count(&w, true);
+    for (int y = 0; y < H; y += PULL_BAND)
+        fill_list(&w, y, true);
+    fill_count_near(&w);
+    for (int y = 0; y < H; y += PULL_BAND)
+        fill_holes(&w, y, NULL, false);
+    for (int backwards = 0; backwards < 2; backwards++) {
+        for (int y = 0; y < H; y += PULL_BAND)
+            fill_take(&w, y);
+        for (int i = 0; i < w.hole_count; i++)
+            before[i] = w.rgb[w.holes[i]];
+        for (int i = 0; i < BLOCKS; i++)
+            fill_grain(&w, i, true);
+        for (int i = 0; i < BLOCKS; i++)
+            fill_lack(&w, backwards ? BLOCKS - 1 - i : i, true);
+        memcpy(lack[backwards], w.grain, sizeof lack[0]);
+        for (int i = 0; i < w.hole_count; i++)
+            assert_true(w.rgb[w.holes[i]] == before[i]);
+        int rougher = 0;
+        for (int y = 0; y < H; y++)
+            fill_roughen(&w, y);
+        for (int i = 0; i < w.hole_count; i++)
+            rougher += w.rgb[w.holes[i]] != before[i];
+        assert_true(2 * rougher > w.hole_count);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        assert_true(lack[0][i] > 1 && lack[0][i] == lack[1][i]);
+    image_destroy(&picture);
+    free(before);
+    free(result);
+    free(scratch);
+    free(memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
-        cmocka_unit_test(test_grain),     cmocka_unit_test(test_network), cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_batches),   cmocka_unit_test(test_flights), cmocka_unit_test(test_one_window),
+        cmocka_unit_test(test_pull_push),  cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
+        cmocka_unit_test(test_grain),      cmocka_unit_test(test_lack),    cmocka_unit_test(test_network),
+        cmocka_unit_test(test_unknown),    cmocka_unit_test(test_batches), cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_one_window),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
