@@ -1,5 +1,6 @@
 #include "server/cli/cli.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +178,8 @@ enum error_code cli_open_store(struct model_store **out, const struct config *co
         defaults.name[ROLE_PARSER] = config->default_parser;
     if (*config->default_bg_upsampler)
         defaults.name[ROLE_UPSCALER] = config->default_bg_upsampler;
+    if (*config->models_dir && access(config->models_dir, R_OK | X_OK))
+        log_event(LOG_WARN, "no-folder", "models_dir=\"%s\" text=\"%s\"", config->models_dir, strerror(errno));
     return model_store_create(out, *config->models_dir ? config->models_dir : NULL, &defaults, err);
 }
 

@@ -52,6 +52,16 @@ static void cli_models_add_usage(void)
 /* ---- what is wanted ---- */
 
 /* The file's name at its source: of a URL, what stands before '?' and '#'. */
+/* Whether options or clients mean something else by a name. */
+static bool cli_models_add_means(const char *name)
+{
+    static const char *const taken[] = {"none", "auto", "default", "starter", "lanczos", "restored", "gpt-image-1"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (!strcasecmp(name, taken[i]))
+            return true;
+    return !strncasecmp(name, "starter_", 8);
+}
+
 static enum error_code cli_models_add_names(struct cli_models_add *add, struct error *err)
 {
     const size_t length = add->remote ? strcspn(add->source, "?#") : strlen(add->source);
@@ -78,6 +88,9 @@ static enum error_code cli_models_add_names(struct cli_models_add *add, struct e
         return error_set(err, ERROR_INVALID,
                          "\"%s\" is no name for a model: up to 63 bytes without / and not beginning with a dot; "
                          "choose another with --name",
+                         add->called);
+    if (cli_models_add_means(add->called))
+        return error_set(err, ERROR_INVALID, "\"%s\" means something else in an option; choose another with --name",
                          add->called);
     return OK;
 }
@@ -242,15 +255,14 @@ static enum error_code cli_models_add_try(struct cli_models_add *add, struct err
     if (code)
         return code;
     const struct model_info *info = model_info(model);
-    const char *card = weights_metadata(model_weights(model), "licence"),
-               *network = licence_of_network(info->architecture);
+    const char *network = licence_of_network(info->architecture);
     add->entry.info = *info;
     if (add->licence)
         snprintf(add->entry.licence, sizeof add->entry.licence, "%s", add->licence);
     else if (*network)
         snprintf(add->entry.licence, sizeof add->entry.licence, "%s", network);
-    else if (!*add->entry.licence && card && !strpbrk(card, "\r\n"))
-        snprintf(add->entry.licence, sizeof add->entry.licence, "%.31s", card);
+    else if (!*add->entry.licence)
+        licence_told(model_weights(model), add->entry.licence, sizeof add->entry.licence);
     printf("%s: %s, %s", add->called, json_kind_name(info->kind), info->architecture);
     if (info->kind == MODEL_UPSCALER)
         printf(" ×%d", info->scale);

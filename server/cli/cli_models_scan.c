@@ -70,10 +70,16 @@ const char *cli_models_other(const char *path)
     return NULL;
 }
 
-/* info: what the file is read as; NULL: it is not, for that reason. */
-static void scan_tell(struct models_scan *scan, const char *shown, const struct model_info *info, const char *reason)
+/* model: what the file is read as; NULL: it is not, for that reason. */
+static void scan_tell(struct models_scan *scan, const char *shown, const struct model *model, const char *reason)
 {
-    const bool bound = info && licence_non_commercial(licence_of_network(info->architecture));
+    const struct model_info *info = model ? model_info(model) : NULL;
+    char licence[64] = "";
+    if (model)
+        snprintf(licence, sizeof licence, "%s", licence_of_network(info->architecture));
+    if (model && !*licence)
+        licence_told(model_weights(model), licence, sizeof licence);
+    const bool bound = licence_non_commercial(licence);
     scan->count++;
     scan->read += info != NULL;
     if (!scan->rows && info) {
@@ -84,9 +90,10 @@ static void scan_tell(struct models_scan *scan, const char *shown, const struct 
     } else if (!scan->rows) {
         printf("%s: %s\n", shown, reason);
     } else if (info) {
-        json_array_append_new(scan->rows, json_pack("{s:s, s:b, s:s, s:s, s:i, s:b}", "file", shown, "read", 1, "kind",
+        json_array_append_new(scan->rows, json_pack("{s:s, s:b, s:s, s:s, s:i, s:s?, s:b}", "file", shown, "read", 1, "kind",
                                                     json_kind_name(info->kind), "architecture", info->architecture,
-                                                    "scale", info->scale, "non_commercial", bound));
+                                                    "scale", info->scale, "licence",
+                                                    *licence ? licence : NULL, "non_commercial", bound));
     } else {
         json_array_append_new(scan->rows, json_pack("{s:s, s:b, s:s}", "file", shown, "read", 0, "reason", reason));
     }
@@ -98,7 +105,7 @@ static void scan_checkpoint(struct models_scan *scan, const char *path, const ch
     struct error err = ERROR_INIT;
     struct model *model;
     if (!model_open(&model, path, NULL, &err)) {
-        scan_tell(scan, shown, model_info(model), NULL);
+        scan_tell(scan, shown, model, NULL);
         model_close(&model);
         return;
     }

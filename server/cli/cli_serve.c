@@ -350,8 +350,6 @@ static int serve_run(const struct config *config, const struct config_files *fil
                   "url=%s text=\"anyone who reaches this address may use the server, because it has no tokens; set "
                   "auth_token_file, listen on 127.0.0.1, or put a proxy with a password in front\"",
                   url);
-    if (*config->models_dir && access(config->models_dir, R_OK | X_OK))
-        log_event(LOG_WARN, "no-folder", "models_dir=\"%s\" text=\"%s\"", config->models_dir, strerror(errno));
     if (config->role != SERVE_FRONT && model_store_ready(store, &err))
         log_event(LOG_WARN, "no-models", "text=\"%s\"", err.text);
     error_clear(&err);

@@ -94,7 +94,11 @@ static const char *choice_base(const char *path)
 static enum error_code choice_broken(const struct model_entry *e, enum error_code code, const char *what,
                                      const char *name, struct error *err)
 {
-    error_set(err, code, "%s: %s cannot be used: %s: %s", what, name, choice_base(e->shown), e->reason);
+    char reason[sizeof e->reason + 64];
+    const struct choice_role *is = e->recognised ? &choice_roles[e->info.kind] : NULL;
+    snprintf(reason, sizeof reason, "%s%s%s%s", is ? "it is " : e->reason, is ? is->article : "", is ? " " : "",
+             is ? is->what : "");
+    error_set(err, code, "%s: %s cannot be used: %s: %s", what, name, choice_base(e->shown), reason);
     error_local(err, " (%s)", e->shown);
     return code;
 }

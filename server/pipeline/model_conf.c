@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/base/embed.h"
 #include "runtime/base/mem.h"
@@ -116,7 +117,7 @@ static bool model_conf_set(struct model_section *s, const char *key, const char 
 /* A user's section: settings, and where the file is from, and on what terms. */
 static bool model_conf_own_set(struct model_section *s, const char *key, const char *value)
 {
-    if (strcmp(key, "licence") == 0)
+    if (strcasecmp(key, "licence") == 0 || strcasecmp(key, "license") == 0)
         return model_conf_text(s->licence, sizeof s->licence, value);
     if (strcmp(key, "sha256") == 0)
         return model_conf_hash(s->sha256, value);
@@ -141,25 +142,55 @@ static const char *model_conf_name(const char *text)
     return strncmp(text, "model ", 6) == 0 ? text + 6 + strspn(text + 6, " ") : text;
 }
 
-/* sections: with room for one more. own: a user's. */
-static bool model_conf_line(char *line, bool own, struct model_section *sections, size_t *count)
+/* What is read so far: sections, with room for one more, and the one that lines belong to (NULL: none). */
+struct model_conf_reading {
+    struct model_section *sections, *current;
+    size_t count;
+    bool own; /* a user's */
+};
+
+static struct model_section *model_conf_of(const struct model_conf_reading *r, const char *name)
 {
-    line = model_conf_trim(line);
+    for (size_t i = 0; i < r->count && r->own; i++)
+        if (strcmp(r->sections[i].name, name) == 0)
+            return &r->sections[i];
+    return NULL;
+}
+
+/* Makes the section of a heading the current one. */
+static bool model_conf_heading(struct model_conf_reading *r, char *line)
+{
+    struct model_section made = {.supported = true};
+    const size_t n = strlen(line);
+    r->current = NULL;
+    if (n < 3 || line[n - 1] != ']')
+        return false;
+    line[n - 1] = '\0';
+    if (!model_conf_text(made.name, sizeof made.name, model_conf_name(line + 1)))
+        return false;
+    r->current = model_conf_of(r, made.name);
+    if (!r->current) {
+        r->current = &r->sections[r->count++];
+        *r->current = made;
+    }
+    return true;
+}
+
+static bool model_conf_line(struct model_conf_reading *r, char *line)
+{
+    char *equals = strchr(line, '=');
     if (!*line || *line == '#')
         return true;
-    if (*line == '[') {
-        size_t n = strlen(line);
-        struct model_section *s = &sections[(*count)++];
-        *s = (struct model_section){.supported = true};
-        line[n - 1] = line[n - 1] == ']' ? '\0' : line[n - 1];
-        return n > 2 && !line[n - 1] && model_conf_text(s->name, sizeof s->name, model_conf_name(line + 1));
-    }
-    char *equals = strchr(line, '=');
-    if (!equals || *count == 0)
+    if (*line == '[')
+        return model_conf_heading(r, line);
+    if (!equals || !r->current)
         return false;
     *equals = '\0';
-    return (own ? model_conf_own_set : model_conf_set)(&sections[*count - 1], model_conf_trim(line),
-                                                       model_conf_trim(equals + 1));
+    struct model_section with = *r->current;
+    if (!(r->own ? model_conf_own_set : model_conf_set)(&with, model_conf_trim(line), model_conf_trim(equals + 1)))
+        return false;
+    *r->current = with;
+    return true;
 }
 
 /* What is said of a line that is not understood: its beginning, as it is in the file. */
@@ -173,34 +204,40 @@ static enum error_code model_conf_bad(const char *text, size_t length, size_t nu
                      utf8_escape(shown, sizeof shown, model_conf_trim(line)));
 }
 
-/* Of a section with a line that is not understood nothing counts. */
+#define MODEL_CONF_MARK "\xef\xbb\xbf" /* which some editors begin a file with */
+
 static enum error_code model_conf_read(const char *text, size_t size, bool own, struct model_section **sections,
                                        size_t *count, struct error *err)
 {
     enum error_code code = OK;
-    bool passed_over = false; /* this section */
+    struct model_conf_reading r = {.own = own};
+    bool passed_over = false; /* what stands under a heading that is not understood */
     size_t room = 0;
+    if (size >= 3 && !memcmp(text, MODEL_CONF_MARK, 3)) {
+        text += 3;
+        size -= 3;
+    }
     for (size_t i = 0; i < size; i++)
         room += text[i] == '[';
     *count = 0;
-    *sections = mem_calloc(room, sizeof **sections);
+    *sections = r.sections = mem_calloc(room, sizeof **sections);
     if (!*sections)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for models.conf");
     for (size_t at = 0, number = 1; at < size; number++) {
         const char *begin = text + at, *end = memchr(begin, '\n', size - at);
-        const size_t length = end ? (size_t)(end - begin) : size - at, before = *count;
+        const size_t length = end ? (size_t)(end - begin) : size - at;
         char line[512];
         const bool fits = length < sizeof line;
         at += length + 1;
         snprintf(line, sizeof line, "%.*s", (int)(fits ? length : sizeof line - 1), begin);
-        const bool header = *model_conf_trim(line) == '[';
-        passed_over = passed_over && !header;
-        if (passed_over || (fits && model_conf_line(line, own, *sections, count)))
+        char *whole = model_conf_trim(line);
+        passed_over = passed_over && *whole != '[';
+        if (passed_over || (fits && model_conf_line(&r, whole)))
             continue;
         code = model_conf_bad(begin, length, number, err);
-        passed_over = true;
-        *count -= header ? *count - before : *count > 0;
+        passed_over = strcspn(whole, "[") < strcspn(whole, "="); /* a heading */
     }
+    *count = r.count;
     return code;
 }
 

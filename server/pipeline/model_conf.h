@@ -7,7 +7,7 @@
 #include "runtime/models/model.h"
 
 struct model_section {
-    char name[64], file[72], alias[64], licence[32];
+    char name[64], file[72], alias[64], licence[64];
     char url[192];   /* where its authors publish it; "": nowhere */
     char sha256[65]; /* lower case hexadecimal, or "" */
     uint64_t bytes;  /* 0: not said */
@@ -25,7 +25,8 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
                                  struct error *err) MUST_CHECK;
 
 /* The same for a models.conf of a user, whose sections, [NAME] or [model NAME], have settings, `licence`, and, for
- * people, `sha256` and `source` (in url). With ERROR_INVALID, too, *sections has those that are understood. */
+ * people, `sha256` and `source` (in url). With ERROR_INVALID, too, *sections has all that is understood: a line that is
+ * not is left out, and all that stands under such a heading. Sections of one name are one. */
 enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,
                                struct error *err) MUST_CHECK;
 /* Sets what a user's sections say of the model of that name. Returns whether they say anything. */

@@ -189,7 +189,7 @@ static void scan_probe(struct store_file *file)
         e->bytes = weights_bytes(weights);
     }
     scan_text(e->card.name, sizeof e->card.name, weights, "name");
-    scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
+    licence_told(weights, e->card.licence, sizeof e->card.licence);
     scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
     scan_text(e->card.data, sizeof e->card.data, weights, "data");
     model_close(&model);
@@ -258,18 +258,21 @@ static enum error_code scan_add(struct scan *scan, const char *path, const char 
     memcpy(plain, file_name, stem);
     plain[stem] = '\0';
     utf8_escape(name, sizeof name, plain);
-    for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->files[i]->entry.name, name) == 0)
-            return OK; /* found earlier on the search path */
-    list->full = list->full || list->count == STORE_MAX_FILES;
+    size_t at = 0;
+    while (at < list->count && strcmp(list->files[at]->entry.name, name) != 0)
+        at++;
+    if (at < list->count && list->files[at]->entry.recognised)
+        return OK; /* found earlier on the search path */
+    list->full = list->full || at == STORE_MAX_FILES;
     if (list->full)
         return OK;
     if (!list->files && !(list->files = mem_calloc(STORE_MAX_FILES, sizeof *list->files)))
         return scan_no_memory(scan);
     struct store_file *file = scan_known(scan, path, content, id);
     enum error_code code = file ? OK : scan_new(scan, path, name, content, bytes, id, &file);
-    if (code == OK)
-        list->files[list->count++] = file;
+    if (code == OK && (at == list->count || file->entry.recognised)) /* else the first one tells what is wrong */
+        list->files[at] = file;
+    list->count += code == OK && at == list->count;
     return code;
 }
 
@@ -351,9 +354,25 @@ static enum error_code scan_confs(struct scan *scan)
         }
         if (code)
             log_event(LOG_WARN, "models-conf-ignored", "file=\"%s\" text=\"%s%s\"", conf->path, err.text,
-                      code == ERROR_INVALID ? "; what stands in such a section is left out" : "");
+                      code == ERROR_INVALID ? "; such lines are left out, and all under such a heading" : "");
     }
     return OK;
+}
+
+/* Sections that name no model say nothing: of a licence that must not pass in silence. */
+static void scan_unused(const struct store_list *list)
+{
+    for (size_t i = 0; i < list->conf_count; i++)
+        for (size_t k = 0; k < list->confs[i].count; k++) {
+            const char *name = list->confs[i].sections[k].name;
+            char shown[192];
+            size_t at = 0;
+            while (at < list->count && strcmp(list->files[at]->entry.name, name) != 0)
+                at++;
+            if (at == list->count)
+                log_event(LOG_WARN, "models-conf-unused", "file=\"%s\" text=\"[%s]: no model has this name\"",
+                          list->confs[i].path, utf8_escape(shown, sizeof shown, name));
+        }
 }
 
 static enum error_code scan_starters(struct scan *scan)
@@ -381,7 +400,10 @@ enum error_code model_scan(struct model_store *store, const struct store_list *o
                   "text=\"more than %d files or %d folders of models; the rest is "
                   "ignored\"",
                   STORE_MAX_FILES, STORE_MAX_FOLDERS);
-    return code == OK ? scan_starters(&scan) : code;
+    code = code == OK ? scan_starters(&scan) : code;
+    if (code == OK)
+        scan_unused(out);
+    return code;
 }
 
 void model_scan_free(struct store_list *list)

@@ -49,6 +49,16 @@ describe('predictions', () => {
     assert.deepEqual(pngSize(output((await predict({ image: uri(high) })).json)), [80, 1200]); // four times, as there
   });
 
+  test('what the report notes, as terms of a model that forbid commercial use, is in the logs', async (context) => {
+    const folder = fs.mkdtempSync(join(tmpdir(), 'restored-cog-'));
+    context.after(() => fs.rmSync(folder, { recursive: true }));
+    fs.symlinkSync(ownModels[1], join(folder, 'all'));
+    fs.writeFileSync(join(folder, 'models.conf'), '[upscaler]\nlicense = CC-BY-NC-4.0\n');
+    const to = await start({ models: ['--models', folder, ...ownModels.slice(2)], context }), input = { image: uri(png(20, 300)), model: 'upscaler' };
+    const { json: made } = await predict(input, { to }), { json: asked } = await predict(input, { to, headers: later });
+    for (const one of [made, await ended(asked.id, { to })]) assert.equal(one.logs, 'upscaler is not for commercial use (licence: CC-BY-NC-4.0)\n');
+  });
+
   test('the upscaler and the face network inside the program are called starter', async (context) => {
     const to = await start({ models: ownModels, env: { RESTORED_STARTER_MODELS: 'true' }, context }), high = png(20, 300);
     const { status, json: made } = await predict({ image: uri(high), scale: 2, model: 'starter' }, { to });

@@ -305,7 +305,7 @@ test('--scan says of each file of a folder whether it is read, and as what', () 
     const told = spawnSync(binary, ['models', ...args], { encoding: 'utf8' }), rows = JSON.parse(told.stdout);
     assert.deepEqual([told.status, told.stderr, rows.length, rows.filter(({ read }) => read).length], [0, '', 10, 8]);
     const row = (name) => rows.find(({ file }) => file === join(folder, name));
-    assert.deepEqual(row('cugan_x3_pro.safetensors'), { file: join(folder, 'cugan_x3_pro.safetensors'), read: true, kind: 'upscaler', architecture: 'Real-CUGAN pro', scale: 3, non_commercial: false });
+    assert.deepEqual(row('cugan_x3_pro.safetensors'), { file: join(folder, 'cugan_x3_pro.safetensors'), read: true, kind: 'upscaler', architecture: 'Real-CUGAN pro', scale: 3, licence: null, non_commercial: false });
     assert.deepEqual(Object.keys(row('odd.pth')), ['file', 'read', 'reason']);
     assert.match(row('odd.pth').reason, /^not a checkpoint/);
   }

@@ -31,6 +31,14 @@ const add = (...args) => run(['add', ...args, '--to', folder]);
 const conf = () => (existsSync(join(folder, 'models.conf')) ? readFileSync(join(folder, 'models.conf'), 'utf8') : '');
 const there = () => (existsSync(folder) ? readdirSync(folder).sort() : []);
 
+// The file with this in its metadata.
+function told(metadata) {
+  const size = Number(bytes.readBigUInt64LE()), header = JSON.parse(bytes.subarray(8, 8 + size));
+  const text = Buffer.from(JSON.stringify({ ...header, __metadata__: metadata })), length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  return Buffer.concat([length, text, bytes.subarray(8 + size)]);
+}
+
 // A safetensors file of these tensors, four numbers each.
 function tensors(...names) {
   const header = Buffer.from(JSON.stringify(Object.fromEntries(names.map((name, i) => [name, { dtype: 'F32', shape: [4], data_offsets: [16 * i, 16 * i + 16] }]))));
@@ -101,8 +109,10 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
     [['https://127.0.0.1:1/far.pth'], 1, /no connection for https:\/\/127\.0\.0\.1:1\/far\.pth \(.*restored models add FILE takes a copy of the file$/m],
     [[fixture('srvgg_x2'), '--name', '../up'], 2, /is no name for a model/],
     [[fixture('srvgg_x2'), '--name', 'a]b'], 0, null],
+    [[fixture('srvgg_x2'), '--name', 'None'], 2, /"None" means something else in an option; choose another with --name/],
+    [[fixture('srvgg_x2'), '--name', 'starter_face'], 2, /"starter_face" means something else/],
     [[fixture('srvgg_x2'), '--sha256', '12'], 2, /--sha256: 64 hexadecimal digits/],
-    [[fixture('srvgg_x2'), '--licence', 'L'.repeat(32)], 2, /--licence: up to 31 bytes, but it has 32/],
+    [[fixture('srvgg_x2'), '--licence', 'L'.repeat(64)], 2, /--licence: up to 63 bytes, but it has 64/],
     [[fixture('srvgg_x2'), '--activation', 'tanh'], 2, /--activation: relu/],
     [[fixture('srvgg_x2'), 'more.pth'], 2, /takes one file/],
     [[], 2, /name the file/],
@@ -154,13 +164,36 @@ test("the user's own models.conf is kept, and nothing is added to one that is no
   assert.deepEqual(there(), ['models.conf', 'srvgg_x1.safetensors']);
 });
 
-test('of a models.conf with lines that are not understood all other sections count', async () => {
+test('of a models.conf all that is understood counts, and what is not, or is for no model, is told', async () => {
   assert.equal((await add(fixture('srvgg_x1'), '--licence', 'CC-BY-NC-4.0')).status, 0);
   assert.equal((await add(fixture('srvgg_x2'), '--licence', 'CC-BY-NC-SA-4.0')).status, 0);
-  writeFileSync(join(folder, 'models.conf'), `[srvgg_x4]\nlicence = MIT\nactivaton = relu\nnoise = 3\n${conf()}colour = blue\n[none]\n`);
+  writeFileSync(join(folder, 'models.conf'), `[srvgg_x4]\nlicence = MIT\nactivaton = relu\nnoise = 3\n${conf()}colour = blue\n`);
   const { out, err } = await run(['--json', '--models', folder]);
-  assert.deepEqual(JSON.parse(out).models.map((m) => [m.name, m.licence]), [['srvgg_x1', 'CC-BY-NC-4.0'], ['srvgg_x2', null]]);
-  assert.match(err, /warn models-conf-ignored file="[^"]*\/models\.conf" text="models\.conf, line 3: not understood: activaton = relu; nor line \d+; what stands in such a section is left out"/);
+  assert.deepEqual(JSON.parse(out).models.map((m) => [m.name, m.licence]), [['srvgg_x1', 'CC-BY-NC-4.0'], ['srvgg_x2', 'CC-BY-NC-SA-4.0']]);
+  assert.match(err, /warn models-conf-ignored file="[^"]*\/models\.conf" text="models\.conf, line 3: not understood: activaton = relu(?:; nor line \d+){2}; such lines are left out, and all under such a heading"/);
+  assert.match(err, /warn models-conf-unused file="[^"]*" text="\[srvgg_x4\]: no model has this name"/);
+});
+
+test("the licence that a file tells is read and marked, in whose words it may be", async () => {
+  for (const [key, licence, bound] of [['license', 'CC-BY-NC-SA-4.0', true], ['modelspec.license', 'for personal use only', true], ['licence', 'not for commercial use', true], ['license', 'NVIDIA Source Code License-NC', true], ['license', 'Apache-2.0', false]]) {
+    const file = write('told.safetensors', told({ [key]: licence }));
+    assert.match((await add(file)).out, new RegExp(`^told: licence: ${licence}${bound ? ' \\(non-commercial\\)' : ''}$`, 'm'));
+    rmSync(join(folder, 'models.conf'));
+    const [listed] = JSON.parse((await run(['--json', '--models', folder])).out).models;
+    assert.deepEqual([listed.licence, listed.non_commercial], [licence, bound]);
+    const [scanned] = JSON.parse((await run(['--scan', folder, '--json'])).out);
+    assert.deepEqual([scanned.licence, scanned.non_commercial], [licence, bound]);
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a damaged file gives way to a good one of its name; a folder that is not there is told', async () => {
+  mkdirSync(join(folder, 'later'), { recursive: true });
+  writeFileSync(join(folder, 'up.pth'), bytes.subarray(0, 99));
+  writeFileSync(join(folder, 'later/up.safetensors'), bytes);
+  const [up] = JSON.parse((await run(['--json', '--models', folder])).out).models;
+  assert.equal(up.file, 'up.safetensors');
+  assert.match((await run(['--models', join(base, 'nowhere')])).err, /warn no-folder models_dir=".*nowhere" text="No such file or directory"/);
 });
 
 test('an ncnn pair is taken whole', async () => {

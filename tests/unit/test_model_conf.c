@@ -92,16 +92,17 @@ static void test_own(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *names, *lines;
+        const char *text, *names, *lines; /* names: of what has a licence, as that is called */
     } rows[] = {
-        {"[a]\nlicence = A\n[b]\nwho = b\nlicence = B\n[c]\nlicence = C\n", "ac", "line 4: "},
-        {"who = b\nlicence = B\n[a]\nlicence = A\n", "a", "line 1: "},
-        {"[a]\nlicence = A\n[b\nlicence = B\nwho = b\n[c]\n", "ac", "line 3: "},
-        {"[a]\nlicence = A\n\xff[b]\nlicence = B\n", "", "line 3: "},
-        {"[a]\nwho = b\n[b]\nwho = b\n[c]\nlicence = C", "c", "; nor line 4"},
-        {"[a]\nlicence = A\n[x%0600d]\nlicence = B\n[c]", "ac", "line 3: "},
-        {"[a]\nlicence = A\n[x%064d]\nlicence = B\n[c]", "ac", "line 3: "},
-        {"[a]\nlicence = A\nsource = %0600d\n[c]", "c", "line 3: "},
+        {"[a]\nlicence = A\n[b]\nwho = b\nlicence = B\n[c]\nlicence = C\n", "ABC", "line 4: "},
+        {"who = b\nlicence = B\n[a]\nlicence = A\n", "A", "line 1: "},
+        {"[a]\nlicence = A\n[b\nlicence = B\nwho = b\n[c]\n", "Ac", "line 3: "},
+        {"[a]\nlicence = A\n\xff[b]\nlicence = B\n", "A", "line 3: "},
+        {"[a]\nwho = b\n[b]\nwho = b\n[c]\nlicence = C", "abC", "; nor line 4"},
+        {"[a]\nlicence = A\n[x%0600d]\nlicence = B\n[c]", "Ac", "line 3: "},
+        {"[a]\nlicence = A\n[x%064d]\nlicence = B\n[c]", "Ac", "line 3: "},
+        {"[a]\nlicence = A\nsource = %0600d\n[c]", "Ac", "line 3: "},
+        {"[a]\nlicence = A\n[c]\n[a]\nwho = b\n[b]\nLicense = B\n", "AcB", "line 5: "},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[1024], names[8] = "";
@@ -115,14 +116,26 @@ static void test_own(void **state)
         else
             snprintf(text, sizeof text, "%s", rows[i].text);
         assert_int_equal(model_conf_own(text, strlen(text), &own, &count, &err), ERROR_INVALID);
-        for (size_t k = 0; k < count; k++) {
-            names[k] = own[k].name[0];
-            assert_true(!*own[k].licence || *own[k].licence == *own[k].name - 'a' + 'A');
-        }
+        for (size_t k = 0; k < count && k < sizeof names - 1; k++)
+            names[k] = *own[k].licence ? *own[k].licence : *own[k].name;
         assert_string_equal(names, rows[i].names);
         assert_non_null(strstr(err.text, rows[i].lines));
         free(own);
     }
+    /* What some editors begin a file with; the English of others; one name twice; half a number is none. */
+    static const char good[] = "\xef\xbb\xbf[a]\nlicense = A\n[b]\n[a]\nnoise_level = 3\n",
+                      half[] = "[a]\nslope = x\nlicence = A\n";
+    struct model_section *own;
+    size_t count;
+    struct error err = ERROR_INIT;
+    assert_int_equal(model_conf_own(good, sizeof good - 1, &own, &count, &err), OK);
+    assert_int_equal(count, 2);
+    assert_string_equal(own[0].licence, "A");
+    assert_true(own[0].settings.has_noise_level);
+    free(own);
+    assert_int_equal(model_conf_own(half, sizeof half - 1, &own, &count, &err), ERROR_INVALID);
+    assert_true(!own[0].settings.has_slope && !own[0].has_settings && !strcmp(own[0].licence, "A"));
+    free(own);
 }
 
 int main(void)
