@@ -245,6 +245,15 @@ static enum error_code scan_new(struct scan *scan, const char *path, const char 
     return OK;
 }
 
+/* The place of the file of that name; the count: there is none. */
+static size_t scan_at(const struct store_list *list, const char *name)
+{
+    size_t at = 0;
+    while (at < list->count && strcmp(list->files[at]->entry.name, name) != 0)
+        at++;
+    return at;
+}
+
 /* content: NULL for a file at path. */
 static enum error_code scan_add(struct scan *scan, const char *path, const char *file_name, const uint8_t *content,
                                 uint64_t bytes, const struct file_id *id)
@@ -258,9 +267,7 @@ static enum error_code scan_add(struct scan *scan, const char *path, const char 
     memcpy(plain, file_name, stem);
     plain[stem] = '\0';
     utf8_escape(name, sizeof name, plain);
-    size_t at = 0;
-    while (at < list->count && strcmp(list->files[at]->entry.name, name) != 0)
-        at++;
+    const size_t at = scan_at(list, name);
     if (at < list->count && list->files[at]->entry.recognised)
         return OK; /* found earlier on the search path */
     list->full = list->full || at == STORE_MAX_FILES;
@@ -366,10 +373,7 @@ static void scan_unused(const struct store_list *list)
         for (size_t k = 0; k < list->confs[i].count; k++) {
             const char *name = list->confs[i].sections[k].name;
             char shown[192];
-            size_t at = 0;
-            while (at < list->count && strcmp(list->files[at]->entry.name, name) != 0)
-                at++;
-            if (at == list->count)
+            if (scan_at(list, name) == list->count)
                 log_event(LOG_WARN, "models-conf-unused", "file=\"%s\" text=\"[%s]: no model has this name\"",
                           list->confs[i].path, utf8_escape(shown, sizeof shown, name));
         }
