@@ -396,6 +396,7 @@ static enum MHD_Result a1111_begin(struct request *request)
     a1111->base.prepare = a1111_prepare;
     a1111->base.plan = a1111_make_passes;
     a1111->base.answer = a1111_done;
+    a1111->base.field = "imageList";
     if (!intake_create(&a1111->intake, request->server->spool, request->server->config->body_limit, &err))
         return compat_begin(request, &a1111_reader, a1111);
     a1111_destroy(a1111);

@@ -46,6 +46,7 @@ struct compat {
                             struct error *err);
     /* All pictures are done, or it was cancelled (`at` are done). */
     enum MHD_Result (*answer)(struct request *request);
+    const char *field; /* of the pictures, where a request may have several: errors begin with it */
     /* It has failed; NULL: answered as a problem of its dialect. */
     enum MHD_Result (*fail)(struct request *request, enum reply reply, int wait, const struct error *err);
 

@@ -12,6 +12,7 @@
 #include "server/compat/compat.h"
 #include "server/http/multipart.h"
 #include "server/http/route_jobs.h"
+#include "server/http/submit.h"
 #include "server/image/codec.h"
 
 #define OPENAI_PROMPT_MAX 131072 /* bytes: 32000 characters of any alphabet */
@@ -21,6 +22,15 @@
 #define OPENAI_MOST 10                    /* n */
 
 enum openai_part { PART_IMAGE, PART_MASK, PART_FIELD };
+
+/* Our options that a field of theirs sets, and its name. */
+static const struct {
+    const char *option, *field;
+} openai_named[] = {
+    {"ext", "output_format"},  {"quality", "output_compression"}, {"version", "model"},
+    {"bg_upsampler", "model"}, {"width", "size"},                 {"height", "size"},
+};
+#define OPENAI_NAMED (sizeof openai_named / sizeof *openai_named)
 
 /* A request for edits. */
 struct openai {
@@ -37,14 +47,45 @@ struct openai {
     int n;
     bool urls, resized, masked; /* resized: the prompt's words say how large the result is */
     uint32_t seen;
+    bool named[OPENAI_NAMED]; /* the field has set the option */
 };
 
 /* --- fields --------------------------------------------------------------------------------------------------------
  */
 
+/* The number of the option among those that a field of this request has set; OPENAI_NAMED: it is none. */
+static size_t openai_find_named(const struct openai *openai, const char *option, size_t size)
+{
+    size_t i = 0;
+    while (i < OPENAI_NAMED && !(openai->named[i] && strlen(openai_named[i].option) == size &&
+                                 !memcmp(openai_named[i].option, option, size)))
+        i++;
+    return i;
+}
+
+/* A text that begins with the name of an option of ours begins with that of the field which has set it. */
+static void openai_rename(const struct openai *openai, struct error *err)
+{
+    const size_t size = strcspn(err->text, ":"), named = openai_find_named(openai, err->text, size);
+    if (named == OPENAI_NAMED)
+        return;
+    const char *field = openai_named[named].field;
+    struct error renamed = {.detail = ""};
+    error_set(&renamed, err->code, "%s%s", field, err->text + size);
+    memcpy(renamed.detail, err->detail, sizeof renamed.detail);
+    if (err->local)
+        renamed.local = err->local + (int)strlen(field) - (int)size;
+    *err = renamed;
+}
+
 static enum error_code openai_set(struct openai *openai, const char *option, const char *value, struct error *err)
 {
-    return upload_field(openai->options, option, value, strlen(value), err);
+    const enum error_code code = upload_field(openai->options, option, value, strlen(value), err);
+    for (size_t i = 0; i < OPENAI_NAMED; i++)
+        openai->named[i] = openai->named[i] || !strcmp(openai_named[i].option, option);
+    if (code)
+        openai_rename(openai, err);
+    return code;
 }
 
 /* Names that stand for whatever this server has: its own, and those that clients cannot do without. */
@@ -202,6 +243,10 @@ static enum error_code openai_words(struct openai *openai, struct error *err)
         for (char *tail = end; tail > word + size + 1 && strchr(",;.", tail[-1]);)
             *--tail = 0;
         word[size] = 0;
+        const size_t named = openai_find_named(openai, word, size);
+        if (named < OPENAI_NAMED)
+            return error_set(err, ERROR_INVALID, "prompt: %s is what the field %s says already; say it once", word,
+                             openai_named[named].field);
         if (upload_knows(openai->options, word)) { /* "E=mc2" is for models that read, too */
             code = upload_field(openai->options, word, word + size + 1, strlen(word + size + 1), err);
             openai->resized = openai->resized || openai_resizes(word);
@@ -357,7 +402,9 @@ static enum error_code openai_prepare(struct request *request, struct error *err
             pass->options = *options;
         code = pass ? OK : err->code;
         if (code == OK && !compat->pictures[i].body.size)
-            code = error_set(err, ERROR_INVALID, "image: the picture is empty");
+            code = compat->count == 1 ? error_set(err, ERROR_INVALID, "image: the picture is empty")
+                                      : error_set(err, ERROR_INVALID, "image: picture %d of %d: it is empty", i + 1,
+                                                  compat->count);
     }
     if (code == OK && openai->masked && !openai->mask.size)
         code = error_set(err, ERROR_INVALID, "mask: the picture is empty");
@@ -399,6 +446,13 @@ static enum MHD_Result openai_edited(struct request *request)
                                  "quality", "auto", "size", size));
 }
 
+static enum MHD_Result openai_fail(struct request *request, enum reply reply, int wait, const struct error *err)
+{
+    struct error told = *err;
+    openai_rename(request->reading, &told);
+    return submit_refuse(request, reply, wait, &told);
+}
+
 static enum MHD_Result openai_begin(struct request *request)
 {
     struct openai *openai = mem_calloc(1, sizeof *openai);
@@ -410,6 +464,8 @@ static enum MHD_Result openai_begin(struct request *request)
     openai->n = 1;
     openai->base.prepare = openai_prepare;
     openai->base.answer = openai_edited;
+    openai->base.fail = openai_fail;
+    openai->base.field = "image";
     if (!type || strncasecmp(type, "multipart/form-data", 19) != 0)
         error_set(&err, ERROR_UNSUPPORTED,
                   "the body has to be multipart/form-data, with the picture as the file part "

@@ -117,6 +117,10 @@ describe('what clients send', () => {
     const { status, json } = await send('extra-batch-images', { imageList, upscaler_1: 'Lanczos' });
     assert.equal(status, 200);
     assert.deepEqual(json.images.map((image) => pngSize(Buffer.from(image, 'base64'))), [[120, 88], [160, 56], [16, 16]]);
+    imageList[1].data = picture.toString('base64', 0, 200); // its end is missing
+    const broken = await send('extra-batch-images', { imageList, upscaler_1: 'Lanczos' });
+    assert.equal(broken.status, 422);
+    assert.match(broken.json.detail, /imageList: picture 2 of 3: /);
   });
 
   test('lists, settings and memory', async () => {

@@ -115,6 +115,17 @@ describe("OpenAI's package", () => {
     await fails(OpenAI.BadRequestError, { prompt: 'batch=album' }, { status: 400, code: 'invalid', param: 'prompt', says: /POST \/v1\/restore/ });
     await fails(OpenAI.APIError, { image: await photo(Buffer.from('no picture')) }, { status: 415, code: 'unsupported-format', param: null, says: /./ });
     await fails(OpenAI.UnprocessableEntityError, { image: await photo(picture.subarray(0, 200)) }, { status: 422, code: 'corrupt', param: null, says: /./ });
+    // in the words of the client: its fields, whatever they set here
+    await fails(OpenAI.BadRequestError, { output_format: 'bmp' }, { status: 400, code: 'invalid', param: 'output_format', says: /output_format: "bmp" is not allowed/ });
+    await fails(OpenAI.BadRequestError, { output_compression: 101 }, { status: 400, code: 'invalid', param: 'output_compression', says: /output_compression: "101" is not allowed/ });
+    await fails(OpenAI.BadRequestError, { size: '500001x10' }, { status: 400, code: 'invalid', param: 'size', says: /size: "500001" is not allowed/ });
+    await fails(OpenAI.BadRequestError, { prompt: 'ext=webp', output_format: 'png' }, { status: 400, code: 'invalid', param: 'prompt', says: /ext is what the field output_format says already/ });
+    await fails(OpenAI.BadRequestError, { prompt: 'ext=bmp' }, { status: 400, code: 'invalid', param: 'ext', says: /ext: "bmp"/ }); // what somebody wrote
+    // of several pictures, which one it is
+    const [good, broken] = [await photo(), await photo(picture.subarray(0, 200))];
+    await fails(OpenAI.UnprocessableEntityError, { image: [good, broken, good] }, { status: 422, code: 'corrupt', param: 'image', says: /image: picture 2 of 3: the PNG/ });
+    await fails(OpenAI.APIError, { image: [await photo(Buffer.from('no picture')), good] }, { status: 415, code: 'unsupported-format', param: 'image', says: /image: picture 1 of 2: / });
+    await fails(OpenAI.BadRequestError, { image: [good, good], prompt: 'version=none-such' }, { status: 400, code: 'invalid', param: 'version', says: /^(?!.*picture 1)/ });
     const stranger = new OpenAI({ apiKey: 'another-token-of-some-length', baseURL: `${guarded.url}/v1`, maxRetries: 0 });
     await fails(OpenAI.AuthenticationError, {}, { status: 401, code: 'invalid_api_key', param: null, says: /does not know this token/ }, stranger);
     const list = await stranger.models.list().then(() => assert.fail('it was taken'), (reason) => reason);
@@ -159,6 +170,7 @@ test('what is no form, or no whole one, is refused in the same form', async () =
   await refused(await edits([['colour', 'red'], ['image', picture]]), 400, /colour: there is no such field/);
   await refused(await edits([['image', picture], ['prompt', 'x'.repeat(140000)]]), 400, /prompt: it is longer/);
   await refused(await edits(Array.from({ length: 17 }, () => ['image[]', picture])), 400, /more than 16/);
+  await refused(await edits([['image[]', picture], ['image[]', Buffer.alloc(0)], ['prompt', words]]), 400, /image: picture 2 of 2: it is empty/);
   await refused(await edits([['image', picture], ['mask', Buffer.alloc(5 << 20)]]), 413, /mask/);
   await refused(await get(server, '/v1/images/edits').then((answer) => ({ ...answer, type: answer.headers.get('content-type') })), 405, /takes POST/);
   const other = await post(server, '/v1/images/generations', { body: '{"prompt": "x"}', headers: { 'Content-Type': 'application/json' } });
