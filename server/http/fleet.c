@@ -209,7 +209,11 @@ static void fleet_tell_option(json_t *option, const json_t *models, const char *
 
 void fleet_tell_capabilities(const struct request *request, json_t *capabilities)
 {
-    static const char *const roles[][2] = {{"version", "face"}, {"bg_upsampler", "upscaler"}, {"detector", "detector"}};
+    static const char *const roles[][2] = {{"version", "face"},
+                                           {"bg_upsampler", "upscaler"},
+                                           {"detector", "detector"},
+                                           {"damage_detector", "damage"},
+                                           {"fill", "filler"}};
     struct error ignored = ERROR_INIT; /* then only what every server has is told */
     json_t *models = fleet_models(request, &ignored), *devices = fleet_list(request, "devices", &ignored), *option,
            *device;

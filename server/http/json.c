@@ -177,7 +177,12 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
         enum model_kind kind;
         bool none;
     } roles[] = {
-        {"version", MODEL_FACE, true}, {"bg_upsampler", MODEL_UPSCALER, true}, {"detector", MODEL_DETECTOR, false}};
+        {"version", MODEL_FACE, true},
+        {"bg_upsampler", MODEL_UPSCALER, true},
+        {"detector", MODEL_DETECTOR, false},
+        {"damage_detector", MODEL_DAMAGE, true},
+        {"fill", MODEL_FILLER, true},
+    };
     json_t *out = json_pack("{s:s, s:s, s:o, s:s, s:s}", "name", row->name, "type", row->type, "default",
                             json_typed_default(row), "allowed", row->allowed, "help", row->help);
     struct option_bounds bounds;
@@ -190,7 +195,7 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
                             whole ? json_integer((json_int_t)bounds.maximum) : json_real(bounds.maximum));
     }
     json_t *values = NULL;
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(row->name, roles[i].option)) {
             json_t *standard, *licences;
             values = json_role_names(store, roles[i].kind, &standard, &licences);

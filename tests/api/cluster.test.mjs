@@ -143,6 +143,7 @@ describe('two fronts and two workers', { skip }, () => {
     const { options } = (await get(fronts[0], '/v1/capabilities')).json, option = (name) => options.find((row) => row.name === name);
     assert.ok(option('version').values.includes('face_64') && option('version').values.includes('none'));
     assert.deepEqual([option('version').default, option('bg_upsampler').default, option('detector').default], ['face_64', 'upscaler', 'detector']);
+    assert.ok(option('damage_detector').values.includes('scratches') && option('fill').models.some(({ name }) => name === 'filler'));
     assert.equal(option('device').values.filter((id) => id === 'cpu').length, 1);
     const here = await submit(fronts[0], small, { ...plain, version: 'no_such_model' }); // no worker has it: it waits
     assert.equal(here.status, 202);

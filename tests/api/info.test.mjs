@@ -69,6 +69,9 @@ test('/v1/capabilities', async () => {
   assert.equal(row('version').default, 'face_64');
   assert.ok(row('bg_upsampler').values.includes('upscaler') && row('bg_upsampler').values.includes('none'));
   assert.ok(row('detector').values.includes('detector') && !row('detector').values.includes('none'));
+  // the networks for damage
+  assert.deepEqual(row('damage_detector').values, ['scratches', 'starter_damage', 'none']);
+  assert.deepEqual(row('fill').models.map(({ name }) => name), ['filler', 'squares']);
   assert.ok(row('device').values.includes('cpu') && row('device').values.includes('auto'));
   assert.ok(new RegExp(row('faces').pattern).test('0,12') && !new RegExp(row('faces').pattern).test('0,'));
   const suffix = new RegExp(row('suffix').pattern);

@@ -40,6 +40,11 @@ describe('by name, in a folder of fixtures', () => {
     assert.deepEqual(json.models.filter((m) => m.default).map((m) => m.name).sort(), ['GFPGANv1.4', 'RealESRGAN_x2plus', 'starter_damage', 'starter_detector', 'starter_fill', 'starter_parser']);
     assert.deepEqual(json.models.filter((m) => m.starter && m.file in { 'GFPGANv1.4.safetensors': 1 }), []);
     for (const m of json.models) assert.equal(m.starter, m.name.startsWith('starter_'), m.name);
+    const { options } = (await get(server, '/v1/capabilities')).json, option = (name) => options.find((o) => o.name === name);
+    for (const [name, model] of [['damage_detector', 'starter_damage'], ['fill', 'starter_fill']]) {
+      assert.equal(option(name).default, model);
+      assert.deepEqual([option(name).values.includes(model), option(name).values.at(-1), option(name).models.some((m) => m.name === model)], [true, 'none', true], name);
+    }
   });
 
   test('the picture and the report name what was used', async () => {
