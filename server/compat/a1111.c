@@ -1,6 +1,6 @@
 /* The form of A1111 (stable-diffusion-webui): the part of /sdapi/v1 that restores pictures. Fields, defaults and
  * meaning are those of its modules/api/models.py, modules/postprocessing.py, scripts/postprocessing_upscale.py and
- * modules/upscaler.py; the names of models those of modules/realesrgan_model.py. */
+ * modules/upscaler.py. */
 #include "server/compat/a1111.h"
 
 #include <math.h>
@@ -15,19 +15,6 @@
 #include "server/process.h"
 
 #define A1111_RUNS 3 /* of a network on one picture, as its loop has it */
-
-/* What it calls the models that have a name of their own here. */
-static const struct {
-    const char *theirs, *ours;
-} a1111_names[] = {
-    {"R-ESRGAN 4x+", "RealESRGAN_x4plus"},
-    {"R-ESRGAN 4x+ Anime6B", "RealESRGAN_x4plus_anime_6B"},
-    {"R-ESRGAN 2x+", "RealESRGAN_x2plus"},
-    {"R-ESRGAN General 4xV3", "realesr-general-x4v3"},
-    {"R-ESRGAN General WDN 4xV3", "realesr-general-wdn-x4v3"},
-    {"R-ESRGAN AnimeVideo", "realesr-animevideov3"},
-};
-#define A1111_NAMES (sizeof a1111_names / sizeof *a1111_names)
 
 enum a1111_kind { A1111_NONE, A1111_RESIZE, A1111_NETWORK };
 struct a1111_upscaler {
@@ -90,16 +77,6 @@ static enum error_code a1111_boolean(const json_t *json, const char *name, bool 
                : error_set(err, ERROR_INVALID, "%s: it has to be true or false", name);
 }
 
-/* What a model is called there. */
-static const char *a1111_theirs(const json_t *model)
-{
-    for (size_t i = 0; i < A1111_NAMES; i++)
-        if (!strcmp(compat_model_text(model, "name"), a1111_names[i].ours) ||
-            !strcmp(compat_model_text(model, "known_as"), a1111_names[i].ours))
-            return a1111_names[i].theirs;
-    return compat_model_text(model, "name");
-}
-
 /* The upscaler of either name. */
 static enum error_code a1111_upscaler(const struct request *request, const json_t *json, const char *name,
                                       struct a1111_upscaler *out, struct error *err)
@@ -113,10 +90,7 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
         *out = (struct a1111_upscaler){A1111_RESIZE, "none", 8};
         return OK;
     }
-    const char *ours = text ? text : "?";
-    for (size_t i = 0; text && i < A1111_NAMES; i++)
-        if (!strcmp(a1111_names[i].theirs, text))
-            ours = a1111_names[i].ours;
+    const char *ours = text ? a1111_ours(text) : "?";
     json_t *models = compat_models(request);
     const json_t *model = text ? compat_upscaler(models, text) : NULL; /* a file may have one of their names */
     if (!model)
@@ -401,76 +375,6 @@ static enum MHD_Result a1111_begin(struct request *request)
         return compat_begin(request, &a1111_reader, a1111);
     a1111_destroy(a1111);
     return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
-}
-
-/* --- lists ---------------------------------------------------------------------------------------------------------
- */
-
-/* The row with what our own lists say of the model's licence. */
-static json_t *a1111_terms(json_t *row, const json_t *model)
-{
-    json_object_set(row, "licence", json_object_get(model, "licence"));
-    json_object_set(row, "non_commercial", json_object_get(model, "non_commercial"));
-    return row;
-}
-
-static json_t *a1111_row(const char *name, json_t *model, int scale)
-{
-    return json_pack("{s:s, s:o, s:n, s:n, s:i}", "name", name, "model_name", model, "model_path", "model_url", "scale",
-                     scale);
-}
-
-static enum MHD_Result a1111_upscalers(struct request *request)
-{
-    json_t *list = json_array(), *models = compat_models(request), *model;
-    size_t i;
-    json_array_append_new(list, a1111_row("None", json_null(), 4));
-    json_array_append_new(list, a1111_row("Lanczos", json_null(), 4));
-    json_array_foreach(models, i, model) if (compat_model_is(model, "upscaler")) json_array_append_new(
-        list, a1111_terms(a1111_row(a1111_theirs(model), json_string(compat_model_text(model, "name")),
-                                    (int)json_integer_value(json_object_get(model, "scale"))),
-                          model));
-    json_decref(models);
-    return reply_json(request, REPLY_OK, list);
-}
-
-static enum MHD_Result a1111_realesrgan_models(struct request *request)
-{
-    json_t *list = json_array(), *models = compat_models(request), *model;
-    size_t i;
-    json_array_foreach(models, i, model)
-    {
-        const char *theirs = a1111_theirs(model);
-        if (compat_model_is(model, "upscaler") && theirs != compat_model_text(model, "name"))
-            json_array_append_new(list, a1111_terms(json_pack("{s:s, s:n, s:O}", "name", theirs, "path", "scale",
-                                                              json_object_get(model, "scale")),
-                                                    model));
-    }
-    json_decref(models);
-    return reply_json(request, REPLY_OK, list);
-}
-
-static enum MHD_Result a1111_face_restorers(struct request *request)
-{
-    json_t *list = json_array(), *models = compat_models(request), *model, *codeformer = NULL, *other = NULL,
-           *standard = NULL;
-    size_t i;
-    json_array_foreach(models, i, model)
-    {
-        if (!compat_model_is(model, "face"))
-            continue;
-        json_t **first = strcmp(compat_model_text(model, "architecture"), "CodeFormer") ? &other : &codeformer;
-        *first = *first ? *first : model;
-        if (json_is_true(json_object_get(model, "default")))
-            standard = model; /* what the name GFPGAN stands for */
-    }
-    if (codeformer)
-        json_array_append_new(list, a1111_terms(json_pack("{s:s, s:n}", "name", "CodeFormer", "cmd_dir"), codeformer));
-    if (other)
-        json_array_append_new(
-            list, a1111_terms(json_pack("{s:s, s:n}", "name", "GFPGAN", "cmd_dir"), standard ? standard : other));
-    json_decref(models);
-    return reply_json(request, REPLY_OK, list);
 }
 
 /* --- what it is at -------------------------------------------------------------------------------------------------
