@@ -317,10 +317,21 @@ static const char *a1111_shown(const struct a1111_upscaler *upscaler)
     return upscaler->kind == A1111_RESIZE ? "Lanczos" : upscaler->name;
 }
 
-/* What was done, for people; the same words as there. */
+/* A text for people, which names files of theirs, as HTML. */
+static char *a1111_escape(char *out, size_t size, const char *text)
+{
+    size_t used = 0;
+    for (*out = 0; *text && used + 6 < size; text++) {
+        const char *instead = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : NULL;
+        used += (size_t)snprintf(out + used, size - used, instead ? "%s" : "%.1s", instead ? instead : text);
+    }
+    return out;
+}
+
+/* What was done, for people, in the same words as there; then the notes of our own reports. */
 static json_t *a1111_info(const struct a1111 *a1111)
 {
-    char text[600] = "";
+    char text[1024] = ""; /* a note has 199 bytes, and five for each of them at most */
     const struct a1111_upscaler *first = &a1111->upscalers[0], *second = &a1111->upscalers[1];
     size_t used = 0;
     if (first->kind && a1111->size.to)
@@ -338,7 +349,17 @@ static json_t *a1111_info(const struct a1111 *a1111)
         used += (size_t)snprintf(text + used, sizeof text - used, "<p>GFPGAN visibility: %g</p>", a1111->gfpgan);
     if (a1111->codeformer > 0)
         snprintf(text + used, sizeof text - used, "<p>CodeFormer visibility: %g</p>", a1111->codeformer);
-    return json_string(text);
+    json_t *info = json_string(text);
+    const json_t *note;
+    size_t i;
+    json_array_foreach(a1111->base.notes, i, note)
+    {
+        json_t *longer = json_sprintf("%s<p>%s</p>", json_string_value(info),
+                                      a1111_escape(text, sizeof text, json_string_value(note)));
+        json_decref(info);
+        info = longer;
+    }
+    return info;
 }
 
 static enum MHD_Result a1111_done(struct request *request)

@@ -181,6 +181,7 @@ void compat_clear(struct compat *compat)
         free(picture->passes);
     }
     restoration_destroy(&compat->sent);
+    json_decref(compat->notes);
     free(compat->pictures);
 }
 
@@ -352,6 +353,20 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
     return reply;
 }
 
+/* Keeps what a job's report says beside its result. */
+static void compat_keep_notes(struct compat *compat, const struct restoration *r)
+{
+    compat->notes = compat->notes ? compat->notes : json_array();
+    for (int i = 0; i < r->note_count; i++) {
+        const json_t *known;
+        bool again = false;
+        size_t k;
+        json_array_foreach(compat->notes, k, known) again = again || !strcmp(json_string_value(known), r->notes[i]);
+        if (!again)
+            json_array_append_new(compat->notes, json_string(r->notes[i]));
+    }
+}
+
 /* The job of the current pass has ended; REPLY_OK, or why it failed. */
 static enum reply compat_take(struct request *request, struct compat *compat, struct error *err)
 {
@@ -368,6 +383,7 @@ static enum reply compat_take(struct request *request, struct compat *compat, st
     }
     const struct restoration *r = job->restoration;
     picture->job = job_hold(job);
+    compat_keep_notes(compat, r);
     if (++picture->pass < picture->pass_count)
         return REPLY_OK;
     pthread_mutex_lock(&compat_all.lock); /* others read it */

@@ -38,6 +38,7 @@ struct compat {
     uint64_t more; /* bytes of pictures that it may fetch, besides its body */
     bool stored;   /* it becomes an asynchronous job, which takes no place in the queue of those that are waited for */
     uint64_t result_pixels; /* of all that is done */
+    json_t *notes;          /* of all jobs that are done, each once; NULL: none is done yet */
     char job_id[33];        /* at a front: of the job of its only pass; "": any */
     /* The body is there: fills in the pictures, and their passes if there is no plan; or waits for one. */
     enum error_code (*prepare)(struct request *request, struct error *err);

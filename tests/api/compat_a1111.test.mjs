@@ -1,6 +1,7 @@
 // Clients that speak A1111's form (/sdapi/v1): its sizes, passes, blends and names, and what they send.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { decodePng, difference, fixture, get, metrics, ownModels, png, pngSize, post, start, until } from './client.mjs';
@@ -30,6 +31,21 @@ async function restored(bytes, fields) {
 test('what was done is told in its words', async () => {
   const { json } = await send('extra-single-image', { image: b64, upscaler_1: 'Lanczos', upscaling_resize: 2, upscaler_2: 'upscaler', extras_upscaler_2_visibility: 0.5 });
   assert.equal(json.html_info, '<p>Postprocess upscale by: 2</p><p>Postprocess upscaler: Lanczos</p><p>Postprocess upscaler 2: upscaler</p>');
+});
+
+test('what the reports of its jobs note, as terms that forbid commercial use, is told once behind that', async (context) => {
+  const folder = fs.mkdtempSync(join(tmpdir(), 'restored-a1111-'));
+  context.after(() => fs.rmSync(folder, { recursive: true }));
+  fs.symlinkSync(ownModels[1], join(folder, 'all'));
+  fs.writeFileSync(join(folder, 'models.conf'), '[upscaler]\nlicense = CC-BY-NC-4.0 <b> & more\n');
+  const to = await start({ models: ['--models', folder, ...ownModels.slice(2)], context });
+  const note = '<p>upscaler is not for commercial use (licence: CC-BY-NC-4.0 &lt;b&gt; &amp; more)</p>';
+  const fields = { upscaler_1: 'upscaler', upscaling_resize: 3, upscaler_2: 'Lanczos', extras_upscaler_2_visibility: 0.5 }; // the last of three passes has no network
+  const { json } = await send('extra-single-image', { image: b64, ...fields }, { to });
+  const words = '<p>Postprocess upscale by: 3</p><p>Postprocess upscaler: upscaler</p><p>Postprocess upscaler 2: Lanczos</p>';
+  assert.equal(json.html_info, words + note);
+  const batch = await send('extra-batch-images', { imageList: [{ data: b64, name: 'a' }, { data: b64, name: 'b' }], ...fields }, { to });
+  assert.equal(batch.json.html_info, words + note);
 });
 
 describe('sizes', () => {
