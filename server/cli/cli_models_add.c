@@ -1,4 +1,5 @@
 /* restored models add: takes a file or a download into the user's folder of models, after a look at what it is. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/base/utf8.h"
 #include "server/cli/cli.h"
 #include "server/cli/download.h"
 #include "server/http/json.h"
@@ -51,7 +53,6 @@ static void cli_models_add_usage(void)
 
 /* ---- what is wanted ---- */
 
-/* The file's name at its source: of a URL, what stands before '?' and '#'. */
 /* Whether options or clients mean something else by a name. */
 static bool cli_models_add_means(const char *name)
 {
@@ -62,6 +63,25 @@ static bool cli_models_add_means(const char *name)
     return !strncasecmp(name, "starter_", 8);
 }
 
+/* The file's name in a URL: decoded, unless that would be no name of a file. */
+static void cli_models_add_decode(char *name)
+{
+    char decoded[PATH_MAX], *to = decoded;
+    for (const char *at = name; *at; at++) {
+        unsigned byte = (unsigned char)*at;
+        const bool escaped = *at == '%' && isxdigit((unsigned char)at[1]) && isxdigit((unsigned char)at[2]);
+        if (escaped && sscanf(at + 1, "%2x", &byte) == 1)
+            at += 2;
+        if (byte < ' ' || byte == 0x7f || byte == '/')
+            return;
+        *to++ = (char)byte;
+    }
+    *to = 0;
+    if (utf8_valid(decoded))
+        memcpy(name, decoded, (size_t)(to - decoded) + 1);
+}
+
+/* The file's name at its source (of a URL, what stands before '?' and '#'), and the model's. */
 static enum error_code cli_models_add_names(struct cli_models_add *add, struct error *err)
 {
     const size_t length = add->remote ? strcspn(add->source, "?#") : strlen(add->source);
@@ -70,6 +90,8 @@ static enum error_code cli_models_add_names(struct cli_models_add *add, struct e
         if (add->source[i] == '/')
             from = add->source + i + 1;
     snprintf(add->given, sizeof add->given, "%.*s", (int)(add->source + length - from), from);
+    if (add->remote)
+        cli_models_add_decode(add->given);
     const size_t stem = model_scan_stem(add->given);
     add->ending = add->given + stem;
     const char *other = cli_models_other(add->remote ? add->given : add->source);

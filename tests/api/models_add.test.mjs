@@ -242,6 +242,24 @@ test('downloads from a URL whose password and token are kept nowhere, and goes o
   }
 });
 
+test("a URL's name of a file is decoded", async () => {
+  const server = http.createServer((request, response) => response.writeHead(200, { 'content-length': bytes.length }).end(bytes));
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  const from = (name, ...more) => add(`http://127.0.0.1:${server.address().port}/a%20b/${name}`, ...more);
+  try {
+    const { status, out, err } = await from('4x%20Sch%C3%A4rfe%2B.safetensors');
+    assert.equal(status, 0, err);
+    assert.match(out, /^4x Schärfe\+: added to .*--bg_upsampler 4x Schärfe\+$/m);
+    assert.deepEqual(there(), ['4x Schärfe+.safetensors', 'models.conf']);
+    // what would be no name stays as it is
+    for (const name of ['x%2F..%2Fx', 'x%00', 'x%0A', 'x%FF', '100%'])
+      assert.equal((await from(`${name}.safetensors`)).status, 0, name);
+    assert.deepEqual(there(), [...['100%', '4x Schärfe+', 'x%00', 'x%0A', 'x%2F..%2Fx', 'x%FF'].map((name) => `${name}.safetensors`), 'models.conf'].sort());
+  } finally {
+    server.close();
+  }
+});
+
 test('a broken download from a server that cannot go on with it begins anew: half a file is never taken for a whole one', async () => {
   let asked = 0;
   const server = http.createServer((request, response) => {
