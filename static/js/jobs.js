@@ -38,13 +38,13 @@ export const zip = () => `v1/batches/${batchName()}/results.zip`;
 // extra: fields that no control has, such as damaged.
 export function submit(items, extra = {}) {
   const common = Object.fromEntries(fields());
-  for (const item of items) {
-    if (isPending(item)) continue;
+  const fresh = items.filter((item) => !isPending(item));
+  for (const item of fresh) {
     forget(item);
     delete item.own.repainted;
     Object.assign(item, { state: 'waiting', sent: { ...fieldsOf(item, common), ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, result: null, progress: 0, stage: null, eta: null, began: Date.now() });
-    store.put(item);
   }
+  store.put(...fresh);
   proceed();
 }
 
@@ -75,6 +75,8 @@ function pause(seconds) {
 async function upload(item) {
   const own = { request: null, sent: false, cancelled: false, job: keepsJobs };
   uploads.set(item, own);
+  await store.written(item); // what is under way goes on after a reload
+  if (item.state !== 'waiting') return over(item);
   Object.assign(item, { state: 'uploading', progress: 0, hint: '' });
   const file = await store.original(item);
   if (item.state !== 'uploading') return over(item);
@@ -196,7 +198,7 @@ function heard(job) {
   if (job.state !== 'queued') moved = true;
   if (item) {
     if (job.state !== 'done' || job.faces) apply(item, job);
-    else fetchJob(item).catch(() => {}); // an end without its report
+    else fetchJob(item).catch(() => listening?.abort()); // an end without its report: after a failure, all are asked for anew
   } else if (uploads.size) {
     early.set(job.id, job);
     if (early.size > 500) early.delete(early.keys().next().value);

@@ -11,9 +11,11 @@ const ended = (request) => new Promise((done, failed) => {
   request.onerror = () => failed(request.error);
 });
 
-// A second tab keeps nothing, or both would send the same pictures. Locks are only for pages of HTTPS and localhost.
+// A second tab keeps nothing, or both would send the same pictures. Locks are only for pages of HTTPS and localhost. A tab that
+// is loaded again waits longer: on a busy machine its page of before may still have the lock.
+const place = 'restored-alone'; // in sessionStorage
 const alone = () => (navigator.locks ? new Promise((done) => {
-  navigator.locks.request('restored', { signal: AbortSignal.timeout(700) }, () => {
+  navigator.locks.request('restored', { signal: AbortSignal.timeout(sessionStorage.getItem(place) ? 10e3 : 700) }, () => {
     done(true);
     return new Promise(() => {}); // as long as the page lives
   }).catch(() => done(false));
@@ -21,7 +23,9 @@ const alone = () => (navigator.locks ? new Promise((done) => {
 
 export async function open() {
   try {
-    if (!(await alone())) return [];
+    const first = await alone();
+    sessionStorage.setItem(place, first ? 'yes' : '');
+    if (!first) return [];
     const request = indexedDB.open('restored', 1);
     request.onupgradeneeded = () => parts.forEach((name) => request.result.createObjectStore(name));
     database = await ended(request);
@@ -37,16 +41,28 @@ export async function open() {
 export const isOpen = () => database !== null;
 const part = (name, mode = 'readonly') => database.transaction(name, mode).objectStore(name);
 
-function write(name, key, value) {
+const writing = new Map(); // id -> a promise: what was written of this picture last is on the disk, or cannot be
+
+// All of it is there after a reload, or nothing.
+function write(name, items, value) {
   if (!database) return;
   try {
-    part(name, 'readwrite').put(value, key);
+    const all = database.transaction(name, 'readwrite'), over = new Promise((done) => { all.oncomplete = all.onabort = done; });
+    for (const item of items) {
+      all.objectStore(name).put(value(item), item.id);
+      const last = Promise.all([writing.get(item.id), over]).then(() => { if (writing.get(item.id) === last) writing.delete(item.id); });
+      writing.set(item.id, last);
+    }
+    all.commit?.();
   } catch { /* no room: it is kept in memory alone */ }
 }
 
-export const put = (item) => write('items', item.id, Object.fromEntries(kept.map((name) => [name, item[name] ?? null])));
-export const putFile = (item) => write('files', item.id, item.file);
-export const putThumb = (item) => write('thumbs', item.id, item.thumb);
+// Waits until a page that is closed now would forget neither this picture nor where it stands; not for ever.
+export const written = ({ id }) => Promise.race([writing.get(id), new Promise((done) => setTimeout(done, 10e3))]);
+
+export const put = (...items) => write('items', items, (item) => Object.fromEntries(kept.map((name) => [name, item[name] ?? null])));
+export const putFile = (item) => write('files', [item], ({ file }) => file);
+export const putThumb = (item) => write('thumbs', [item], ({ thumb: small }) => small);
 
 // What the server has made of a picture that the browser cannot show; in memory only where it cannot be kept.
 const seen = ({ id }) => `${id} seen`;

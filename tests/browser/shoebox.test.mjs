@@ -192,11 +192,16 @@ test('a picture that is cancelled while its place in the queue is asked for stay
   await page.locator('#cancel').click();
 });
 
-test('a page that is closed while its pictures are on the way finishes them when it comes back', async (t) => {
-  const page = await open(t);
+// Uploads wait until the function that it resolves to is called.
+async function holdUploads(page) {
   let release;
   const held = new Promise((done) => { release = done; });
   await page.route('**/v1/restore', async (route) => { await held; await route.continue().catch(() => {}); });
+  return release;
+}
+
+test('a page that is closed while its pictures are on the way finishes them when it comes back', async (t) => {
+  const page = await open(t), release = await holdUploads(page);
   await quick(page);
   await page.setInputFiles('#file', pictures(4, 100));
   await allAre(page, 'new', 4);
@@ -208,6 +213,53 @@ test('a page that is closed while its pictures are on the way finishes them when
   release();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   await allAre(page, 'done', 4);
+});
+
+// A page beside it that shares its database and its locks.
+async function beside(page) {
+  const other = await page.context().newPage();
+  await other.goto(new URL('icon.svg', page.url()).href);
+  return other;
+}
+
+test('nothing is on the way before the database has it, so that a page that is closed on a slow disk finishes it, too', async (t) => {
+  const page = await open(t), release = await holdUploads(page);
+  await quick(page);
+  await page.setInputFiles('#file', pictures(4, 150));
+  await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 4, null, wait);
+  const other = await beside(page);
+  await other.evaluate(() => new Promise((done) => {
+    indexedDB.open('restored').onsuccess = ({ target: { result: database } }) => {
+      const items = database.transaction('items', 'readwrite').objectStore('items');
+      window.slow = true;
+      const again = () => { if (window.slow) items.count().onsuccess = again; };
+      items.count().onsuccess = () => { again(); done(); };
+    };
+  }));
+  await page.locator('#go').click();
+  await page.waitForFunction(() => document.querySelectorAll('.thumb[data-state="waiting"]').length === 4, null, wait);
+  await page.waitForTimeout(300);
+  assert.deepEqual(await states(page), Array(4).fill('waiting'));
+  await other.evaluate(() => { window.slow = false; });
+  await page.locator('.thumb[data-state="uploading"]').first().waitFor(wait);
+  page.on('dialog', (dialog) => dialog.accept());
+  await page.reload();
+  release();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await allAre(page, 'done', 4);
+});
+
+test('a page that is loaded again has its pictures, though the browser is slow to end the page of before', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', pictures(2, 170));
+  await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 2, null, wait);
+  const other = await beside(page);
+  await other.evaluate(() => {
+    navigator.locks.request('restored', () => new Promise((done) => { setTimeout(done, 2000); })); // has it as soon as the page is left
+  });
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.deepEqual(await states(page), ['new', 'new']);
 });
 
 test('one is cancelled alone or by its removal, the rest by one button; keys go through the strip', async (t) => {
