@@ -37,6 +37,20 @@ bool model_settings_activation(struct model_settings *out, const char *text)
            out->activation_slope <= 1;
 }
 
+const char *model_settings_unused(const struct model_settings *settings, const struct model_info *info)
+{
+    const bool level = !strcmp(info->architecture, "DRUNet") || !strcmp(info->architecture, "FDnCNN");
+    if (settings->activation != ACTIVATION_NONE && !info->asks_activation)
+        return "activation";
+    if (settings->has_slope && !info->asks_activation)
+        return "slope";
+    if (settings->min_sizes[0][0] > 0 && info->kind != MODEL_DETECTOR)
+        return "min_sizes";
+    if (settings->has_noise_level && !level)
+        return "noise_level";
+    return settings->has_jpeg_quality && strcmp(info->architecture, "FBCNN") ? "jpeg_quality" : NULL;
+}
+
 const struct raster_range *model_range(enum model_kind kind)
 {
     static const struct raster_range ranges[] = {

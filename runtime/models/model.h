@@ -26,6 +26,11 @@ struct model_settings {
 /* "relu", "leakyrelu" or "leakyrelu:SLOPE", 0 < SLOPE <= 1, as models.conf and a file's metadata say it. */
 bool model_settings_activation(struct model_settings *out, const char *text);
 
+struct model_info;
+/* The key, as models.conf has it, of a setting that says something which a network of this kind does not ask for; NULL:
+ * there is none. */
+const char *model_settings_unused(const struct model_settings *settings, const struct model_info *info);
+
 /* A mean over the whole picture that an upscaler scales channels by: of so many channels, of features of which a side
  * of h px has h*per4/4 + margin. */
 #define MODEL_POOLS 4
@@ -58,7 +63,8 @@ struct model_info {
     bool fidelity;   /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
     int side;        /* filler: of the square that it takes, px; 0: any */
     int classes;     /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
-    int context;     /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
+    bool asks_activation; /* its tensors do not tell its activation, so that settings may */
+    int context; /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
 };

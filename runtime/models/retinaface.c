@@ -17,6 +17,7 @@ static bool retinaface_detect(const struct weights *weights, struct model_info *
     info->kind = MODEL_DETECTOR;
     info->architecture = resnet ? "RetinaFace-resnet50" : "RetinaFace-mobilenet0.25";
     info->output_count = 3;
+    info->asks_activation = true;
     return true;
 }
 

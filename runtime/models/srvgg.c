@@ -13,6 +13,15 @@ static int srvgg_convolutions(const struct weights *weights)
     return count;
 }
 
+/* Whether there are slopes: all of them, then. */
+static bool srvgg_has_slopes(const struct weights *weights, int convolutions)
+{
+    for (int i = 0; i < convolutions; i++)
+        if (weights_find(weights, build_name("body.%d.weight", 2 * i + 1)))
+            return true;
+    return false;
+}
+
 static bool srvgg_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
     int convolutions = srvgg_convolutions(weights);
@@ -32,6 +41,7 @@ static bool srvgg_detect(const struct weights *weights, struct model_info *info,
     info->scale = scale;
     info->radius = convolutions;
     info->exact_tiles = true;
+    info->asks_activation = !srvgg_has_slopes(weights, convolutions);
     return true;
 }
 
@@ -39,15 +49,6 @@ static void srvgg_smallest(const struct model_info *info, struct session_shape *
 {
     (void)info;
     shape->h = shape->w = 4;
-}
-
-/* Whether there are slopes: all of them, then. */
-static bool srvgg_has_slopes(const struct weights *weights, int convolutions)
-{
-    for (int i = 0; i < convolutions; i++)
-        if (weights_find(weights, build_name("body.%d.weight", 2 * i + 1)))
-            return true;
-    return false;
 }
 
 static void srvgg_activation(struct model_build *b, struct node *conv, int index, bool slopes, int features)

@@ -256,7 +256,8 @@ static enum error_code cli_models_add_hash(struct cli_models_add *add, struct er
     return code;
 }
 
-/* Opens a file; an error that begins with its path gets the name that the user knows. */
+/* Opens a file, which the option --activation must be for; an error that begins with its path gets the name that the
+ * user knows. */
 static enum error_code cli_models_add_open(const struct cli_models_add *add, const char *path, struct model **model,
                                            struct error *err)
 {
@@ -265,7 +266,14 @@ static enum error_code cli_models_add_open(const struct cli_models_add *add, con
     const enum error_code code = model_open(model, path, &add->settings, &why);
     if (code && !strncmp(why.text, path, length))
         return error_set(err, code, "%s%s", add->given, why.text + length);
-    return code ? error_copy(err, code, &why) : OK;
+    if (code)
+        return error_copy(err, code, &why);
+    const struct model_info *info = model_info(*model);
+    if (!add->activation || !model_settings_unused(&add->settings, info))
+        return OK;
+    error_set(err, ERROR_INVALID, "--activation: this %s has none to be set; leave the option out", info->architecture);
+    model_close(model);
+    return ERROR_INVALID;
 }
 
 static enum error_code cli_models_add_try(struct cli_models_add *add, struct error *err)

@@ -27,8 +27,9 @@ enum openai_part { PART_IMAGE, PART_MASK, PART_FIELD };
 static const struct {
     const char *option, *field;
 } openai_named[] = {
-    {"ext", "output_format"},  {"quality", "output_compression"}, {"version", "model"},
-    {"bg_upsampler", "model"}, {"width", "size"},                 {"height", "size"},
+    {"ext", "output_format"}, {"quality", "output_compression"},
+    {"version", "model"},     {"bg_upsampler", "model"},
+    {"width", "size"},        {"height", "size"},
 };
 #define OPENAI_NAMED (sizeof openai_named / sizeof *openai_named)
 
@@ -402,9 +403,9 @@ static enum error_code openai_prepare(struct request *request, struct error *err
             pass->options = *options;
         code = pass ? OK : err->code;
         if (code == OK && !compat->pictures[i].body.size)
-            code = compat->count == 1 ? error_set(err, ERROR_INVALID, "image: the picture is empty")
-                                      : error_set(err, ERROR_INVALID, "image: picture %d of %d: it is empty", i + 1,
-                                                  compat->count);
+            code = compat->count == 1
+                       ? error_set(err, ERROR_INVALID, "image: the picture is empty")
+                       : error_set(err, ERROR_INVALID, "image: picture %d of %d: it is empty", i + 1, compat->count);
     }
     if (code == OK && openai->masked && !openai->mask.size)
         code = error_set(err, ERROR_INVALID, "mask: the picture is empty");

@@ -177,10 +177,8 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
         enum model_kind kind;
         bool none;
     } roles[] = {
-        {"version", MODEL_FACE, true},
-        {"bg_upsampler", MODEL_UPSCALER, true},
-        {"detector", MODEL_DETECTOR, false},
-        {"damage_detector", MODEL_DAMAGE, true},
+        {"version", MODEL_FACE, true},       {"bg_upsampler", MODEL_UPSCALER, true},
+        {"detector", MODEL_DETECTOR, false}, {"damage_detector", MODEL_DAMAGE, true},
         {"fill", MODEL_FILLER, true},
     };
     json_t *out = json_pack("{s:s, s:s, s:o, s:s, s:s}", "name", row->name, "type", row->type, "default",

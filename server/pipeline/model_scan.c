@@ -366,16 +366,25 @@ static enum error_code scan_confs(struct scan *scan)
     return OK;
 }
 
-/* Sections that name no model say nothing: of a licence that must not pass in silence. */
+/* Sections that name no model say nothing: of a licence that must not pass in silence. Nor do settings that the model's
+ * network does not have. */
 static void scan_unused(const struct store_list *list)
 {
     for (size_t i = 0; i < list->conf_count; i++)
         for (size_t k = 0; k < list->confs[i].count; k++) {
-            const char *name = list->confs[i].sections[k].name;
+            const struct model_section *section = &list->confs[i].sections[k];
+            const size_t at = scan_at(list, section->name);
+            const struct model_entry *entry = at < list->count ? &list->files[at]->entry : NULL;
+            const char *unused =
+                entry && entry->recognised ? model_settings_unused(&section->settings, &entry->info) : NULL;
             char shown[192];
-            if (scan_at(list, name) == list->count)
+            utf8_escape(shown, sizeof shown, section->name);
+            if (!entry)
                 log_event(LOG_WARN, "models-conf-unused", "file=\"%s\" text=\"[%s]: no model has this name\"",
-                          list->confs[i].path, utf8_escape(shown, sizeof shown, name));
+                          list->confs[i].path, shown);
+            else if (unused)
+                log_event(LOG_WARN, "models-conf-unused", "file=\"%s\" text=\"[%s]: this %s has no %s to be set\"",
+                          list->confs[i].path, shown, entry->info.architecture, unused);
         }
 }
 

@@ -174,6 +174,24 @@ test('of a models.conf all that is understood counts, and what is not, or is for
   assert.match(err, /warn models-conf-unused file="[^"]*" text="\[srvgg_x4\]: no model has this name"/);
 });
 
+test('a setting that the network does not have is told', async () => {
+  for (const name of ['srvgg_x2', 'rrdb_x4']) { // with PReLU; with LeakyReLU always
+    const { status, out, err } = await add(fixture(name), '--activation', 'relu');
+    assert.deepEqual([status, out, there()], [1, '', []]);
+    assert.match(err, /^restored: --activation: this \w+ has none to be set; leave the option out$/m);
+  }
+  mkdirSync(folder, { recursive: true });
+  for (const name of ['srvgg_x1', 'srvgg_x2', 'detector']) copyFileSync(fixture(name), join(folder, `${name}.safetensors`));
+  const lines = { activation: 'relu', slope: '0.2', min_sizes: '16 32 64 128 256 512', noise_level: '20', jpeg_quality: '40' };
+  const told = async (name, keys) => {
+    writeFileSync(join(folder, 'models.conf'), [`[${name}]`, ...keys.map((key) => `${key} = ${lines[key]}`)].join('\n'));
+    return /models-conf-unused .*text="([^"]*)"/.exec((await run(['--models', folder])).err)?.[1];
+  };
+  assert.equal(await told('srvgg_x1', ['activation']), undefined);
+  assert.equal(await told('detector', ['activation', 'slope', 'min_sizes']), undefined);
+  for (const key in lines) assert.equal(await told('srvgg_x2', [key]), `[srvgg_x2]: this SRVGGNetCompact has no ${key} to be set`);
+});
+
 test("the licence that a file tells is read and marked, in whose words it may be", async () => {
   for (const [key, licence, bound] of [['license', 'CC-BY-NC-SA-4.0', true], ['modelspec.license', 'for personal use only', true], ['licence', 'not for commercial use', true], ['license', 'NVIDIA Source Code License-NC', true], ['license', 'Apache-2.0', false]]) {
     const file = write('told.safetensors', told({ [key]: licence }));
