@@ -14,13 +14,6 @@ enum error_code hooks_read(const struct config *config, const json_t *json, stru
     char origin[REACH_ORIGIN_MAX];
     size_t i;
     *out = (struct hook){.start = !json_is_array(filter), .end = !json_is_array(filter)};
-    if (!url || json_is_null(url))
-        return OK;
-    if (!json_is_string(url) || json_string_length(url) >= sizeof out->url ||
-        !reach_origin(json_string_value(url), origin))
-        return error_set(err, ERROR_INVALID, "webhook: it has to be an http or https URL, without a user's name");
-    if (!site_is_listed_origin(origin, config->webhook_origins))
-        return error_set(err, ERROR_INVALID, "webhook: %.100s is not one of the server's webhook_origins", origin);
     if (filter && !json_is_null(filter) && !json_is_array(filter))
         return error_set(err, ERROR_INVALID, "webhook_events_filter: it has to be a list");
     json_array_foreach(filter, i, event)
@@ -29,10 +22,19 @@ enum error_code hooks_read(const struct config *config, const json_t *json, stru
         if (!name ||
             (strcmp(name, "start") && strcmp(name, "output") && strcmp(name, "logs") && strcmp(name, "completed")))
             return error_set(err, ERROR_INVALID,
-                             "webhook_events_filter: allowed are start, output, logs and completed");
+                             "webhook_events_filter: \"%.40s\" is not allowed; allowed are start, output, logs and "
+                             "completed",
+                             name ? name : "?");
         out->start = out->start || !strcmp(name, "start");
         out->end = out->end || !strcmp(name, "output") || !strcmp(name, "completed"); /* the output comes at the end */
     }
+    if (!url || json_is_null(url))
+        return OK;
+    if (!json_is_string(url) || json_string_length(url) >= sizeof out->url ||
+        !reach_origin(json_string_value(url), origin))
+        return error_set(err, ERROR_INVALID, "webhook: it has to be an http or https URL, without a user's name");
+    if (!site_is_listed_origin(origin, config->webhook_origins))
+        return error_set(err, ERROR_INVALID, "webhook: %.100s is not one of the server's webhook_origins", origin);
     snprintf(out->url, sizeof out->url, "%s", json_string_value(url));
     return OK;
 }

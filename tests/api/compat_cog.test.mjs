@@ -308,6 +308,12 @@ describe('webhooks', () => {
     }
     const filter = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/`, webhook_events_filter: ['end'] });
     assert.equal(filter.status, 422);
+    for (const wrong of [['end'], ['start', 7], 'start', { start: true }]) { // as cog itself has it, even without a webhook
+      const alone = await predict({ img: uri(picture) }, { to: open, webhook_events_filter: wrong });
+      assert.deepEqual([alone.status, alone.json.detail[0].loc.at(-1)], [422, 'webhook_events_filter'], JSON.stringify(wrong));
+    }
+    assert.equal((await predict({ img: uri(picture) }, { to: open, webhook_events_filter: ['start', 'logs'] })).status, 200);
+    assert.equal((await predict({ img: uri(picture) }, { to: open, webhook_events_filter: null })).status, 200);
     await open.stop();
   });
 
