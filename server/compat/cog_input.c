@@ -28,6 +28,16 @@ static bool cog_has_upscaler(const json_t *models, const char *name, char out[OP
     return model;
 }
 
+static bool cog_is_face(const json_t *models, const char *name)
+{
+    const json_t *model;
+    bool face = false;
+    size_t i;
+    json_array_foreach(models, i, model) face =
+        face || (compat_model_is(model, "face") && !strcmp(compat_model_text(model, "name"), name));
+    return face;
+}
+
 static enum error_code cog_number(const json_t *input, const char *name, double initial, double most, double *out,
                                   struct error *err)
 {
@@ -48,6 +58,9 @@ static enum error_code cog_upsampler(struct cog_input *out, const json_t *models
             ours = cog_versions[i].ours;
     if (cog_has_upscaler(models, ours, out->upsampler))
         return OK;
+    if (cog_is_face(models, value))
+        return error_set(err, ERROR_INVALID, "%s: \"%.60s\" is a face model, and no upscaler; version names those",
+                         name, value);
     error_set(err, ERROR_INVALID, "%s: there is no \"%.60s\" on this server; GET /v1/models lists what there is", name,
               value);
     if (ours != value)
@@ -55,7 +68,7 @@ static enum error_code cog_upsampler(struct cog_input *out, const json_t *models
     return ERROR_INVALID;
 }
 
-/* GFPGAN's predictor has versions of faces, Real-ESRGAN's of upscalers. The version "starter" is of faces. */
+/* GFPGAN's predictor, which takes `img`, has versions of faces, Real-ESRGAN's of upscalers. */
 static enum error_code cog_read_version(struct cog_input *out, const json_t *models, const json_t *input,
                                         struct error *err)
 {
@@ -63,21 +76,24 @@ static enum error_code cog_read_version(struct cog_input *out, const json_t *mod
     const char *text = json_string_value(value), *named = json_string_value(model);
     if ((value && !json_is_null(value) && !text) || (model && !json_is_null(model) && !named))
         return error_set(err, ERROR_INVALID, "%s: it has to be text", value && !text ? "version" : "model");
+    const json_t *enhance = json_object_get(input, "face_enhance");
+    if (enhance && !json_is_boolean(enhance) && !json_is_null(enhance))
+        return error_set(err, ERROR_INVALID, "face_enhance: it has to be true or false");
+    const bool image = !json_object_get(input, "img") && json_object_get(input, "image");
     bool upscaler = false;
     char found[OPTION_NAME_MAX];
     for (size_t i = 0; text && i < COG_VERSIONS; i++)
         upscaler = upscaler || !strcmp(cog_versions[i].theirs, text);
-    upscaler = upscaler || (text && strcmp(text, "starter") != 0 && cog_has_upscaler(models, text, found));
-    const json_t *enhance = json_object_get(input, "face_enhance");
-    if (enhance && !json_is_boolean(enhance) && !json_is_null(enhance))
-        return error_set(err, ERROR_INVALID, "face_enhance: it has to be true or false");
-    const bool second = upscaler || named || enhance || json_object_get(input, "tile") ||
-                        (!json_object_get(input, "img") && json_object_get(input, "image"));
+    if (text &&
+        (strcmp(text, "starter") != 0 || (image && !named && !json_is_true(enhance)))) /* there is one of both */
+        upscaler = upscaler || cog_has_upscaler(models, text, found);
+    const bool second = upscaler || (named && !text) || enhance || json_object_get(input, "tile") || image;
     out->faces = second ? json_is_true(enhance) : true;
     if (text && !upscaler) /* "v1.4" is 1.4 here */
         snprintf(out->version, sizeof out->version, "%s", *text == 'v' && text[1] ? text + 1 : text);
     if (text && !upscaler && second && !out->faces)
-        return error_set(err, ERROR_INVALID, "version: \"%.60s\" is no upscaler of this server", text);
+        return error_set(err, ERROR_INVALID, "version: \"%.60s\" is no upscaler of this server%s", text,
+                         cog_is_face(models, text) ? "; a face model is used with face_enhance" : "");
     if (named || upscaler)
         return cog_upsampler(out, models, named ? "model" : "version", named ? named : text, err);
     (void)cog_has_upscaler(models, "realesr-general-x4v3", out->upsampler); /* theirs, if it is here */

@@ -69,6 +69,20 @@ describe('predictions', () => {
     assert.equal(face.status, 'succeeded', face.error);
     assert.ok(!output(face).equals(output(made)));
     assert.equal((await predict({ image: uri(high), model: 'starter' })).status, 422); // a server without it
+    const { json: version } = await predict({ image: uri(high), scale: 2, version: 'starter' }, { to }); // one of upscalers
+    assert.ok(output(version).equals(output(made)));
+  });
+
+  test('a face model and an upscaler may both be named, and what is one is not taken for the other', async () => {
+    const faces = fixture('two.png'), fields = { repair: 'false', fit: 'fill' };
+    const { json: both } = await predict({ img: uri(faces), version: 'face_64', model: 'upscaler', scale: 1.5 });
+    assert.equal(both.status, 'succeeded', JSON.stringify(both));
+    const [width, height] = pngSize(output(both));
+    assert.ok(output(both).equals((await post(server, '/v1/restore', { picture: faces, fields: { ...fields, width, height, version: 'face_64', faces: 'all', bg_upsampler: 'upscaler' } })).bytes));
+    const wrong = async (input) => { const { status, json: { detail } } = await predict(input); return [status, detail?.[0]?.msg]; };
+    assert.deepEqual(await wrong({ image: uri(faces), model: 'face_64' }), [422, 'model: "face_64" is a face model, and no upscaler; version names those']);
+    assert.deepEqual(await wrong({ image: uri(faces), version: 'face_64' }), [422, 'version: "face_64" is no upscaler of this server; a face model is used with face_enhance']);
+    assert.deepEqual(await wrong({ image: uri(faces), version: 'nothing' }), [422, 'version: "nothing" is no upscaler of this server']);
   });
 
   test('what is wrong with a picture is a failure, what is wrong with the input is 422', async () => {
