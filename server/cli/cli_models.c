@@ -8,20 +8,34 @@
 #include "server/pipeline/licence.h"
 #include "server/pipeline/model_store_private.h"
 
+/* What stands in the column of licences, which is as wide as the widest. */
+static int cli_models_licence(char *out, size_t size, const struct model_entry *entry)
+{
+    return snprintf(out, size, "%s%s", *entry->licence ? entry->licence : "-", licence_mark(entry->licence));
+}
+
 static void cli_models_print_table(const struct model_store *store)
 {
     size_t count = model_store_count(store), shown = 0;
+    char licence[128];
+    int wide = 12;
+    for (size_t i = 0; i < count; i++) {
+        const struct model_entry *entry = model_store_at(store, i);
+        const int width = model_store_unread(entry) ? 0 : cli_models_licence(licence, sizeof licence, entry);
+        wide = width > wide ? width : wide;
+    }
     for (size_t i = 0; i < count; i++) {
         const struct model_entry *entry = model_store_at(store, i);
         if (model_store_unread(entry))
             continue;
         if (!shown++)
-            printf("%-36s %-9s %-24s %5s %10s  %-64s %-12s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES",
-                   "SHA-256", "LICENCE", "KNOWN AS");
-        printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s%s\n", entry->name, json_kind_name(entry->info.kind),
-               entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256,
-               *entry->licence ? entry->licence : "-", *entry->known_as ? entry->known_as : "-",
-               licence_mark(entry->licence), entry->starter ? " (starter)" : "", entry->is_default ? " (default)" : "");
+            printf("%-36s %-9s %-24s %5s %10s  %-64s %-*s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES",
+                   "SHA-256", wide, "LICENCE", "KNOWN AS");
+        cli_models_licence(licence, sizeof licence, entry);
+        printf("%-36s %-9s %-24s %5d %10llu  %-64s %-*s %s%s%s\n", entry->name, json_kind_name(entry->info.kind),
+               entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256, wide,
+               licence, *entry->known_as ? entry->known_as : "-", entry->starter ? " (starter)" : "",
+               entry->is_default ? " (default)" : "");
     }
     if (!shown)
         printf("No models were found.\n");
