@@ -81,6 +81,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: restore PHOTO RESULT [OPTION=VALUE]...")
 		os.Exit(2)
 	}
+	for _, option := range os.Args[3:] {
+		if !strings.Contains(option, "=") {
+			fmt.Fprintln(os.Stderr, option+": an option is written OPTION=VALUE")
+			os.Exit(2)
+		}
+	}
 	if err := restore(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

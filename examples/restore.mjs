@@ -25,6 +25,11 @@ if (!result) {
   console.error(`usage: node ${program} PHOTO RESULT [OPTION=VALUE]...`);
   process.exit(2);
 }
+const bare = words.find((word) => !word.includes('='));
+if (bare !== undefined) {
+  console.error(`${bare}: an option is written OPTION=VALUE`);
+  process.exit(2);
+}
 try {
   const options = Object.fromEntries(words.map((word) => [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]));
   await writeFile(result, await restore(await readFile(photo), basename(photo), options));

@@ -42,10 +42,14 @@ if __name__ == "__main__":
     if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         sys.exit(2)
+    for word in sys.argv[3:]:
+        if "=" not in word:
+            print(f"{word}: an option is written OPTION=VALUE", file=sys.stderr)
+            sys.exit(2)
     try:
         with open(sys.argv[1], "rb") as file:
             result = restore(file.read(), dict(word.split("=", 1) for word in sys.argv[3:]))
         with open(sys.argv[2], "wb") as file:
             file.write(result)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: RESTORED_URL is no address
         sys.exit(str(error))

@@ -6,6 +6,7 @@ set -eu
 url=${RESTORED_URL:-http://127.0.0.1:8080} photo=$1 result=$2
 shift 2
 for option in "$@"; do
+    case $option in *=*) ;; *) echo "$option: an option is written OPTION=VALUE" >&2; exit 2 ;; esac
     set -- "$@" --form-string "$option"
     shift
 done

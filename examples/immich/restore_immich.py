@@ -109,6 +109,9 @@ def main() -> int:
     given = arguments.parse_args()
     if not IMMICH or "IMMICH_API_KEY" not in os.environ:
         arguments.error("IMMICH_URL and IMMICH_API_KEY are not set")
+    for word in given.set:
+        if "=" not in word:
+            arguments.error(f"{word}: an option is written OPTION=VALUE")
     failed = 0
     for asset in given.asset:
         try:

@@ -56,6 +56,11 @@ for (const [name, command, args] of [['restore.sh', 'sh', []], ['restore.py', 'p
     assert.equal(nobody.status, 1);
     assert.match(nobody.err, /127\.0\.0\.1.*(2|connect)/is); // who it is that does not answer
     assert.deepEqual(fs.readdirSync(folder).filter((file) => file.startsWith('wrong')), []);
+    const told = await ask('two.png', 'wrong.png', 'version=none', 'upscale'); // a line, and not how it came about
+    assert.deepEqual([told.status, told.err.trim()], [2, 'upscale: an option is written OPTION=VALUE']);
+    const nowhere = await run(command, [...(args ? [example(name)] : []), 'two.png', 'wrong.png'], { RESTORED_URL: '/nowhere' });
+    assert.equal(nowhere.status, 1);
+    assert.match(nowhere.err, /^(?!.*Traceback).*nowhere/s);
     const bare = await ask();
     assert.deepEqual([bare.status, /RESULT/.test(bare.err)], [2, true], bare.err);
   });
@@ -139,4 +144,6 @@ test('examples/immich: downloads, restores, uploads with the dates, stacks; leav
   const key = await run('python3', [example('immich/restore_immich.py'), 'a1'], { ...env, IMMICH_API_KEY: 'wrong' });
   assert.match(key.err, /answered 401: Invalid API key/);
   assert.equal((await run('python3', [example('immich/restore_immich.py'), 'a1'], { ...env, IMMICH_URL: '' })).status, 2);
+  const told = await script('a1', '--set', 'upscale');
+  assert.deepEqual([told.status, told.err.trim().split(': error: ').at(-1)], [2, 'upscale: an option is written OPTION=VALUE']);
 });
