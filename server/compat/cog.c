@@ -119,15 +119,6 @@ static bool cog_join(struct request *request, const char *id, enum MHD_Result *r
     return true;
 }
 
-/* What the report says beside the result, a line each. */
-static json_t *cog_logs(const struct restoration *r)
-{
-    char text[sizeof r->notes + sizeof r->notes / sizeof r->notes[0]] = "";
-    for (int i = 0; r && i < r->note_count; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", r->notes[i]);
-    return json_string(text);
-}
-
 /* The prediction of this connection has ended like that. */
 static enum MHD_Result cog_end(struct request *request, const char *status, const char *error)
 {
@@ -143,8 +134,8 @@ static enum MHD_Result cog_end(struct request *request, const char *status, cons
                        json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:f}, s:o, s:o, s:o}", "id", cog->id, "status", status,
                                  "output", done ? compat_mark(0, before) : json_null(), "error",
                                  error ? json_string(error) : json_null(), "logs",
-                                 cog_logs(done && job ? job->restoration : NULL), "metrics", "predict_time",
-                                 seconds, "created_at", job_json_time(cog->created), "started_at", job_json_time(begun),
+                                 cog_logs(done ? cog->base.notes : NULL), "metrics", "predict_time", seconds,
+                                 "created_at", job_json_time(cog->created), "started_at", job_json_time(begun),
                                  "completed_at", job_json_time(job_clock())));
 }
 

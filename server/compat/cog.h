@@ -12,4 +12,7 @@
  * which may wait for a store elsewhere; COG_LOST: it is not there any more. NULL: no memory. */
 struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd);
 
+/* Logs: the notes of a report, a line each; NULL: none. */
+json_t *cog_logs(const json_t *notes);
+
 #endif

@@ -60,18 +60,17 @@ static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *
     return file;
 }
 
-/* What the report says beside the result, a line each. */
-static json_t *cog_logs(const struct store_job *row)
+json_t *cog_logs(const json_t *notes)
 {
-    json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL, *logs = json_string(""), *note;
+    json_t *logs = json_string("");
+    const json_t *note;
     size_t i;
-    json_array_foreach(json_object_get(report, "notes"), i, note)
+    json_array_foreach(notes, i, note)
     {
         json_t *longer = json_sprintf("%s%s\n", json_string_value(logs), json_string_value(note));
         json_decref(logs);
         logs = longer;
     }
-    json_decref(report);
     return logs;
 }
 
@@ -105,11 +104,14 @@ struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const 
         error = json_string("the result is lost: its file is not in the spool any more");
     }
     snprintf(before, sizeof before, "data:%s;base64,", type);
+    json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL;
     const double seconds = row->started && row->finished ? (double)(row->finished - row->started) / 1e3 : 0;
     json_t *json = json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:f}, s:o, s:o, s:o}", "id", id, "status", status, "output",
-                             file ? compat_mark(0, before) : json_null(), "error", error, "logs", cog_logs(row), "metrics",
-                             "predict_time", seconds, "created_at", job_json_time(row->created), "started_at",
-                             job_json_time(row->started), "completed_at", job_json_time(row->finished));
+                             file ? compat_mark(0, before) : json_null(), "error", error, "logs",
+                             cog_logs(json_object_get(report, "notes")), "metrics", "predict_time", seconds,
+                             "created_at", job_json_time(row->created), "started_at", job_json_time(row->started),
+                             "completed_at", job_json_time(row->finished));
+    json_decref(report);
     struct compat_text *text = compat_text_make(json, cog_stored, &file);
     if (file)
         cog_release(file);
