@@ -509,7 +509,8 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     pipeline_resolved(step);
     pipeline_note_starters(step);
     pipeline_note_licences(step);
-    if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
+    const bool alone = r->detect_only || r->damage_only; /* nothing is enlarged */
+    if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !alone)
         restoration_note(r, "no-upscaler", "no upscaler is installed: the background was resized with Lanczos4");
     return OK;
 }

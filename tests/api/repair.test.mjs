@@ -96,6 +96,7 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   const fields = { damage_detector: 'starter', repair: 'true' };
   const mask = await post(server, '/v1/damage', { picture: damaged, fields });
   assert.equal(mask.type, 'image/png');
+  assert.equal(mask.headers.get('x-restored-notes'), null, 'nothing is enlarged');
   assert.deepEqual(pngSize(mask.bytes), [W, H]);
   assert.equal(whites(mask.bytes), 5 * 62);
   const report = await post(server, '/v1/damage', { picture: whole, fields, headers: { Accept: 'application/json' } });
