@@ -295,6 +295,8 @@ static const struct schema_member {
     {"DamageReport", "damage", "Damage?", NULL},
     {"DamageReport", "models", "ModelNames", NULL},
     {"DamageReport", "timings_ms", "Timings", NULL},
+    {"DamageReport", "notes", "string[]", "what the user may want to know, in plain sentences"},
+    {"DamageReport", "note_codes", "NoteCode[]", "the same for programs, in the same order"},
 
     {"FaceLink", "id", "integer", "the face's"},
     {"FaceLink", "kind", "=restored|crop", NULL},

@@ -285,16 +285,33 @@ static void repair_show(struct image *mask, bool kinds)
     thread_for(thread_bands(mask->height), repair_show_band, &loop);
 }
 
-/* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
-static bool repair_transparent(const struct image *image)
+/* Through how much of the picture nothing is seen, 0 to 1. */
+static double repair_opaque(const struct image *image)
 {
     const size_t pixels = (size_t)image->width * (size_t)image->height;
     const uint8_t *a8 = image->alpha;
     const uint16_t *a16 = image->alpha;
-    bool opaque = true;
-    for (size_t i = 0; image->alpha && opaque && i < pixels; i++)
-        opaque = image->bits == 16 ? a16[i] == 65535 : a8[i] == 255;
-    return !opaque;
+    size_t opaque = image->alpha ? 0 : pixels;
+    for (size_t i = 0; image->alpha && i < pixels; i++)
+        opaque += image->bits == 16 ? a16[i] == 65535 : a8[i] == 255;
+    return (double)opaque / (double)pixels;
+}
+
+/* A picture with less than that, such as a logo, is nobody's photo. */
+#define REPAIR_PHOTO 0.75
+
+/* Whether the picture is left alone: with transparency it is no print, and its shapes end as sharply as tears do. Who
+ * may have expected a repair is told. */
+static bool repair_alone(const struct step *step)
+{
+    struct restoration *r = step->r;
+    const unsigned kinds = r->options.repair_kinds;
+    const double opaque = r->options.repair == REPAIR_AUTO ? repair_opaque(r->picture) : 1;
+    const bool asked = r->damage_only || r->mask || kinds != DEFECT_ALL;
+    if (opaque < 1 && step->model[ROLE_DAMAGE] && kinds && (asked || opaque >= REPAIR_PHOTO))
+        restoration_note(r, "transparent",
+                         "the picture has transparency: repair=auto leaves it alone, and repair=true repairs it");
+    return opaque < 1;
 }
 
 /* Fills what is damaged, before anything else looks at the picture. */
@@ -306,7 +323,7 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (!repair_wanted(step))
         return OK;
     memset(&r->damage, 0, sizeof r->damage); /* what an earlier attempt found */
-    const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
+    const bool alone = repair_alone(step);
     const bool gpu = step_on_gpu(step);
     if (gpu)
         thread_keep_awake(true);

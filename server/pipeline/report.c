@@ -147,6 +147,14 @@ static json_t *report_rotation(const struct restoration *r)
     return json_pack("{s:i, s:b}", "degrees", r->rotation.degrees, "applied", atomic_load(&r->turned) != 0);
 }
 
+static json_t *report_notes(const struct restoration *r)
+{
+    json_t *notes = json_array();
+    for (int i = 0; i < r->note_count; i++)
+        json_array_append_new(notes, json_string(r->notes[i]));
+    return notes;
+}
+
 /* What each note is called, and its values. */
 static json_t *report_note_codes(const struct restoration *r)
 {
@@ -166,9 +174,10 @@ static json_t *report_note_codes(const struct restoration *r)
 struct json_t *restoration_report(const struct restoration *r)
 {
     if (r->damage_only)
-        return json_pack("{s:i, s:i, s:o, s:{s:o}, s:o}", "width", r->in_info.width, "height", r->in_info.height,
-                         "damage", report_damage(r), "models", "damage", report_name(r->model_names[ROLE_DAMAGE]),
-                         "timings_ms", report_timings(r));
+        return json_pack("{s:i, s:i, s:o, s:{s:o}, s:o, s:o, s:o}", "width", r->in_info.width, "height",
+                         r->in_info.height, "damage", report_damage(r), "models", "damage",
+                         report_name(r->model_names[ROLE_DAMAGE]), "timings_ms", report_timings(r), "notes",
+                         report_notes(r), "note_codes", report_note_codes(r));
     if (r->detect_only) {
         json_t *models = json_pack("{s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]));
         json_t *report = json_pack("{s:i, s:i, s:o, s:o, s:o}", "width", r->in_info.width, "height", r->in_info.height,
@@ -178,9 +187,6 @@ struct json_t *restoration_report(const struct restoration *r)
         return report;
     }
     const bool side = atomic_load(&r->turned) % 2;
-    json_t *notes = json_array();
-    for (int i = 0; i < r->note_count; i++)
-        json_array_append_new(notes, json_string(r->notes[i]));
     json_t *input =
         json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", side ? r->in_info.height : r->in_info.width, "height",
                   side ? r->in_info.width : r->in_info.height, "format", image_format_name(r->in_info.format), "bits",
@@ -194,6 +200,6 @@ struct json_t *restoration_report(const struct restoration *r)
                      "output", output, "options", restoration_options(&r->options), "models", report_models(r),
                      "device", r->device, "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage",
                      report_damage(r), "faces", report_faces(r), "timings_ms", report_timings(r), "network_ms",
-                     report_network_times(r), "tiles", r->tiles, "notes", notes, "note_codes", report_note_codes(r),
-                     "tone", report_tone(r), "rotation", report_rotation(r));
+                     report_network_times(r), "tiles", r->tiles, "notes", report_notes(r), "note_codes",
+                     report_note_codes(r), "tone", report_tone(r), "rotation", report_rotation(r));
 }

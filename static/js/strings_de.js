@@ -368,6 +368,7 @@ export default {
   'note device-reopened': '{0} fiel während der Arbeit an diesem Bild aus und wurde neu gestartet.',
   'note device-changed': '{0} fiel noch einmal aus; ein anderes Gerät hat dieses Bild restauriert.',
   'note no-damage-detector': 'Keine Schadenssuche ist installiert oder gewählt: nichts wurde repariert.',
+  'note transparent': 'Das Bild hat Transparenz und wird nur dann repariert, wenn alles Gefundene repariert werden soll.',
   'note no-upscaler': 'Kein Vergrößerungsnetz ist installiert: der Hintergrund wurde nur vergrößert (Lanczos4).',
   'note non-commercial': '{0} darf nicht gewerblich genutzt werden (Lizenz: {1}).',
   'note picture-alone': 'Die Datei enthielt mehr als das Bild, etwa eine HDR-Karte oder einen Film; das Ergebnis ist nur das Bild.',

@@ -368,6 +368,7 @@ export default {
   'note device-reopened': '{0} falló mientras trabajaba en esta imagen y se volvió a iniciar.',
   'note device-changed': '{0} volvió a fallar; otro dispositivo restauró esta imagen.',
   'note no-damage-detector': 'No hay ningún buscador de daños instalado o elegido: no se reparó nada.',
+  'note transparent': 'La imagen tiene transparencia y solo se repara si se pide reparar todo lo encontrado.',
   'note no-upscaler': 'No hay ninguna red de ampliación instalada: el fondo solo se amplió (Lanczos4).',
   'note non-commercial': '{0} no es para uso comercial (licencia: {1}).',
   'note picture-alone': 'El archivo contenía más que la imagen, por ejemplo un mapa HDR o un vídeo; el resultado es solo la imagen.',

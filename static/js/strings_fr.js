@@ -368,6 +368,7 @@ export default {
   'note device-reopened': '{0} est tombé en panne pendant le travail sur cette image et a été relancé.',
   'note device-changed': '{0} est de nouveau tombé en panne ; un autre appareil a restauré cette image.',
   'note no-damage-detector': 'Aucun détecteur de dégâts n’est installé ou choisi : rien n’a été réparé.',
+  'note transparent': 'L’image a de la transparence et n’est réparée que si tout ce qui est trouvé doit l’être.',
   'note no-upscaler': 'Aucun réseau d’agrandissement n’est installé : l’arrière-plan a seulement été agrandi (Lanczos4).',
   'note non-commercial': '{0} n’est pas destiné à un usage commercial (licence : {1}).',
   'note picture-alone': 'Le fichier contenait plus que l’image, par exemple une carte HDR ou un film ; le résultat est l’image seule.',

@@ -7,7 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import zlib from 'node:zlib';
 import { after, before, test } from 'node:test';
-import { decodePng, get, ownModels, plain, png, pngSize, post, start, until } from './client.mjs';
+import { decodePng, get, ownModels, plain, png, pngOf, pngSize, post, start, until } from './client.mjs';
 import { binary } from './server.mjs';
 
 const W = 96, H = 80;
@@ -101,7 +101,7 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   assert.equal(whites(mask.bytes), 5 * 62);
   const report = await post(server, '/v1/damage', { picture: whole, fields, headers: { Accept: 'application/json' } });
   assert.equal(report.json.damage.share, 0);
-  assert.deepEqual(Object.keys(report.json).sort(), ['damage', 'height', 'models', 'timings_ms', 'width']);
+  assert.deepEqual(Object.keys(report.json).sort(), ['damage', 'height', 'models', 'note_codes', 'notes', 'timings_ms', 'width']);
   const none = await post(server, '/v1/damage', { picture: whole, fields });
   assert.equal(whites(none.bytes), 0);
   const both = await post(server, '/v1/damage', { picture: damaged, fields, headers: { Accept: 'multipart/mixed' } });
@@ -120,6 +120,39 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   assert.equal(missing.status, 400);
   assert.match(missing.json.detail, /^damage_detector: nobody is not installed/);
   assert.match((await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'none' } })).json.detail, /^damage_detector/);
+});
+
+// The scratched picture with that much of its width transparent.
+function sheer(share) {
+  const { pixels } = decodePng(damaged), samples = new Uint8Array(W * H * 4).fill(255);
+  for (let i = 0; i < W * H; i++) {
+    samples.set(pixels.subarray(3 * i, 3 * i + 3), 4 * i);
+    if (i % W >= W * (1 - share)) samples[4 * i + 3] = 0;
+  }
+  return pngOf(W, H, 4, samples);
+}
+
+test('auto leaves a picture with transparency alone, and says so of a photo and of what was asked for', async () => {
+  const json = { Accept: 'application/json' }, note = 'the picture has transparency: repair=auto leaves it alone, and repair=true repairs it';
+  const told = async (picture, fields) => {
+    const { damage, notes, note_codes: codes } = (await post(server, '/v1/restore', { picture, fields: { ...once, ...fields }, headers: json })).json;
+    assert.equal(codes.some(({ code }) => code === 'transparent'), notes.includes(note));
+    return [damage?.kinds.thin.count ?? null, notes.includes(note)];
+  };
+  const photo = sheer(0.1), logo = sheer(0.5), fields = { damage_detector: 'starter' };
+  assert.deepEqual(await told(photo, {}), [null, true]);
+  assert.deepEqual(await told(logo, {}), [null, false]);
+  assert.deepEqual(await told(logo, { repair_kinds: 'thin' }), [null, true]);
+  for (const other of [{ repair: 'false' }, { damage_detector: 'none' }, { compat: 'true' }]) assert.deepEqual(await told(photo, other), [null, false]);
+  assert.deepEqual(await told(photo, { repair: 'true' }), [1, false]);
+  const added = await withMask('/v1/restore', logo, square, { ...once, mask_mode: 'add' }, json);
+  assert.deepEqual([Math.round(added.json.damage.share * W * H), added.json.notes.includes(note)], [200, true]);
+  const left = await post(server, '/v1/damage', { picture: logo, fields });
+  assert.deepEqual([decodePng(left.bytes).pixels.every((v) => v === 0), left.headers.get('x-restored-damage'), left.headers.get('x-restored-notes')], [true, null, JSON.stringify([note])]);
+  const report = (await post(server, '/v1/damage', { picture: logo, fields, headers: json })).json;
+  assert.deepEqual([report.damage, report.notes, report.note_codes], [null, [note], [{ code: 'transparent', values: [] }]]);
+  const all = await post(server, '/v1/damage', { picture: logo, fields: { ...fields, repair: 'true' } });
+  assert.deepEqual([whites(all.bytes), all.headers.get('x-restored-notes')], [310, null]);
 });
 
 test('a mask is filled in place of what is found, as well, or is left alone', async () => {
