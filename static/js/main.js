@@ -32,7 +32,7 @@ $('sheet').media = 'all';
 
 $('form').addEventListener('submit', async (e) => {
   e.preventDefault();
-  if (!state.ready || $('go').disabled || !await keepMask()) return;
+  if (!state.ready || $('go').disabled || !await keepMask(true)) return;
   fail(null); // what was told before is over
   jobs.submit(wanted());
 });

@@ -23,6 +23,7 @@ const colours = { 255: red, 240: '#ffd21f', 224: '#ff7ae0', 208: '#35c4ff', 192:
 let item = null;    // the picture whose mask is worked on; null: none
 let base = null;    // what was found, or an earlier mask: {blob, layers: a bitmap for each of its grays}
 let off = [], counts = {}; // kinds that are left alone; how many of each were found
+let chosen = '', transparent = null; // the options that this was found with; whether one sees through parts of the picture, null: not known
 let strokes = [];   // {erase, size, points: [[x, y]…]} in pixels of the picture
 let stroke = null, erase = false, looking = null, keeping = null;
 
@@ -69,17 +70,28 @@ function disableUndo(is) {
   $('brush_undo').disabled = is;
 }
 
+// The options that decide what is found.
+const choice = () => Object.fromEntries(fields().filter(([name]) => ['repair', 'damage_detector'].includes(name)));
+
+// A server that made a preview of a picture has made it a JPEG.
+const isTransparent = async (of) => (of.kind === 'jpeg' ? false : of.seen ? null : work({ transparent: await store.original(of) }));
+
+// Whether the server repairs what is shown without being sent it: repair=auto leaves pictures with transparency alone.
+function isSure(unless = transparent) {
+  const now = choice();
+  return !!item.own.mask || (JSON.stringify(now) === chosen && now.repair !== 'false' && (now.repair === 'true' || !unless));
+}
+
 async function found(of) {
-  const body = new FormData();
+  const body = new FormData(), now = choice(), looked = isTransparent(of);
   body.append('image', await store.original(of), of.name);
-  const chosen = Object.fromEntries(fields());
-  if (chosen.repair) body.append('repair', 'true'); // with false, too: whoever looks wants to see
+  if (now.repair) body.append('repair', 'true'); // with false, too: whoever looks wants to see
   body.append('mask_kinds', 'true');
-  if (chosen.damage_detector) body.append('damage_detector', chosen.damage_detector);
+  if (now.damage_detector) body.append('damage_detector', now.damage_detector);
   const answer = await ask('v1/damage', { method: 'POST', body });
   if (!answer.ok) return null; // a server without a detector: the brush alone
   const counted = [...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]);
-  return { blob: await answer.blob(), counts: Object.fromEntries(counted) };
+  return { blob: await answer.blob(), counts: Object.fromEntries(counted), chosen: JSON.stringify(now), transparent: await looked };
 }
 
 // A switch for each kind of which there is something.
@@ -111,33 +123,42 @@ async function open(of) {
   redraw();
   $('say').textContent = t('Finding damage');
   button.classList.add('busy');
-  const { blob, counts: counted } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => null) ?? {};
+  const { blob, counts: counted, ...how } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => null) ?? {};
   const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
   button.classList.remove('busy');
   if (item !== of) return;
   base = blob && layers ? { blob, layers } : null;
+  ({ chosen, transparent } = how);
   counts = counted ?? {}; // only now: another picture may have been looked at meanwhile
   listKinds();
-  $('brush_hint').textContent = base ? t('What is coloured will be repaired.') : t('Paint over what is to be repaired.');
+  hint();
   $('say').textContent = $('brush_hint').textContent;
   redraw();
 }
 
-// Keeps the mask with the picture, if it was changed. Whether that went well.
-export function keep() {
-  if (item) keeping = keepNow(item).finally(() => { keeping = null; });
+// What becomes of what is seen.
+function hint() {
+  const text = !base ? t('Paint over what is to be repaired.') : isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
+  if ($('brush_hint').textContent !== text) $('brush_hint').textContent = text;
+}
+
+// Keeps the mask with the picture, if it was changed; if it is wanted, also one that was only found and that the server would
+// not repair by itself. Whether that went well.
+export function keep(wanted) {
+  if (item) keeping = keepNow(item, wanted).finally(() => { keeping = null; });
   return keeping ?? true;
 }
 
-async function keepNow(of) {
+async function keepNow(of, wanted) {
   lifted();
   end();
   const changes = strokes, had = base, left = off, same = left.join() === (of.own.off ?? []).join(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
+  const sends = Object.keys(had?.layers ?? {}).length > 0 && !isSure(transparent ?? true);
   item = null;
   show();
   if (focused) button.focus();
-  if (!changes.length && same) return true;
-  const found = { off: left, counts }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : {};
+  if (!changes.length && same && !(wanted && sends)) return true;
+  const found = { off: left, counts }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : sends ? { blob: had.blob } : {};
   if (!made) {
     panel.fail(t('The mask could not be made.'));
     return false;
@@ -151,6 +172,7 @@ async function keepNow(of) {
 }
 
 function show() {
+  if (item && !button.classList.contains('busy')) hint();
   const able = state.options.has('mask_mode') && state.current?.size && isBeforeShown() && !isPending(state.current);
   button.hidden = !able;
   button.setAttribute('aria-pressed', String(!!item));
@@ -250,7 +272,7 @@ button.addEventListener('click', () => (item ? keep() : open(state.current)));
 $('brush_paint').addEventListener('click', () => use(false));
 $('brush_erase').addEventListener('click', () => use(true));
 $('brush_undo').addEventListener('click', undo);
-$('brush_done').addEventListener('click', keep);
+$('brush_done').addEventListener('click', () => keep(true));
 $('brush_look').addEventListener('click', () => {
   const region = seen(item.size);
   look(item.size, region, work({ base: base?.blob, strokes, region, ...item.size }), kindsOf(off));

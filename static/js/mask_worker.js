@@ -1,6 +1,7 @@
 // Masks, made beside the page. {show, width, height, colours}: a mask in layers, an ImageBitmap for each gray that has a colour, by
 // gray; other light grays are as white. {base, strokes, width, height, region}: the mask with the strokes, white on black, or its
-// region [x, y, width, height], as {blob, empty}: a PNG, and whether nothing in it is white.
+// region [x, y, width, height], as {blob, empty}: a PNG, and whether nothing in it is white. {transparent}: whether parts of that
+// picture are transparent.
 import { draw as drawStroke } from './stroke.js';
 
 const rows = 64; // that are looked at at a time: all pixels of a large mask would be too many
@@ -41,6 +42,19 @@ async function draw({ base, strokes, width, height, region = [0, 0, width, heigh
   return { empty: isBlack(context, w, h), blob: await canvas.convertToBlob({ type: 'image/png' }) };
 }
 
+async function isTransparent({ transparent }) {
+  const picture = await createImageBitmap(transparent), context = new OffscreenCanvas(picture.width, rows).getContext('2d', { willReadFrequently: true });
+  let found = false;
+  for (let top = 0; top < picture.height && !found; top += rows) {
+    const count = Math.min(rows, picture.height - top);
+    context.clearRect(0, 0, picture.width, rows);
+    context.drawImage(picture, 0, -top);
+    found = context.getImageData(0, 0, picture.width, count).data.some((value, i) => value < 255 && i % 4 === 3);
+  }
+  picture.close();
+  return found;
+}
+
 function isBlack(context, width, height) {
   for (let y = 0; y < height; y += rows)
     if (context.getImageData(0, y, width, Math.min(rows, height - y)).data.some((value, i) => value && i % 4 === 0)) return false;
@@ -49,7 +63,7 @@ function isBlack(context, width, height) {
 
 onmessage = async ({ data }) => {
   try {
-    postMessage(data.show ? await colour(data) : await draw(data));
+    postMessage(data.show ? await colour(data) : data.transparent ? await isTransparent(data) : await draw(data));
   } catch {
     postMessage(null);
   }

@@ -16,11 +16,11 @@ function faces(report, sent) {
   return report.faces.length ? t('No face restored') : t('No face found');
 }
 
-// What was filled: of a mask's areas the server tells no kinds.
+// What was filled: of a mask's areas, painted or kept, the server tells no kinds.
 function damage({ damage: found }) {
   const count = Object.values(found?.kinds ?? {}).reduce((sum, kind) => sum + kind.count, 0);
   if (count) return many(count, '{0} piece of damage repaired', '{0} pieces of damage repaired');
-  return found?.share ? t('painted damage repaired') : '';
+  return found?.share ? t('marked damage repaired') : '';
 }
 
 export const title = (item) => commas([faces(item.report, item.sent), damage(item.report)].filter(Boolean));

@@ -222,7 +222,7 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await isFocused('go');
   const job = await options(page);
   assert.equal(job.damage.mask, true);
-  assert.match(await page.locator('#report .title').textContent(), /painted damage repaired$/);
+  assert.match(await page.locator('#report .title').textContent(), /marked damage repaired$/);
   const mask = await page.evaluate(async (path) => {
     const picture = await createImageBitmap(await (await fetch(path.slice(1))).blob());
     const canvas = new OffscreenCanvas(picture.width, picture.height).getContext('2d', { willReadFrequently: true });

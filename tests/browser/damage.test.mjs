@@ -1,0 +1,97 @@
+// The damage panel: what it says is what is done, and how the brush is used.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { png } from '../api/client.mjs';
+import { done, open, ready, text, wait } from './browser.mjs';
+
+const wide = 200, high = 160;
+// A PNG of boxes [colour, x, y, width, height], made by the page's browser.
+const drawn = async (page, ...boxes) => Buffer.from(await page.evaluate(async ([width, height, all]) => {
+  const canvas = new OffscreenCanvas(width, height), context = canvas.getContext('2d');
+  for (const [colour, ...box] of all) {
+    context.fillStyle = colour;
+    context.fillRect(...box);
+  }
+  return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+}, [wide, high, boxes]));
+const black = ['#000', 0, 0, wide, high], lines = ['rgb(240 240 240)', 20, 20, 40, 20], dust = ['rgb(208 208 208)', 120, 100, 30, 30];
+
+// A page with a picture, in which the server finds these boxes.
+async function looking(t, { boxes = [lines, dust], picture = png(wide, high), before, ...options } = {}) {
+  const page = await open(t, undefined, options);
+  const mask = await drawn(page, black, ...boxes), count = (box) => Number(boxes.includes(box));
+  await page.route('**/v1/damage', (route) => route.fulfill({ status: 200, contentType: 'image/png',
+    headers: { 'X-Restored-Damage': `thin=${count(lines)}, crack=0, dust=${count(dust)}, stain=0` }, body: mask }));
+  await before?.(page);
+  await page.locator('#version').selectOption('none');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.setInputFiles('#file', { name: 'gray.png', mimeType: 'image/png', buffer: typeof picture === 'function' ? await picture(page) : picture });
+  await ready(page);
+  await look(page);
+  return page;
+}
+async function look(page) {
+  await page.getByRole('button', { name: 'Damage', exact: true }).click();
+  await page.locator('#show_damage[aria-pressed="true"]:not(.busy)').waitFor(wait);
+}
+const hint = (page, words) => page.locator('#brush_hint').getByText(words, { exact: true }).waitFor(wait);
+const keep = (page) => page.getByRole('button', { name: 'Keep' }).click();
+// Sends it, and gives the job and what its mask is in the middle of both boxes.
+async function restored(page) {
+  await Promise.all([page.waitForResponse('**/v1/jobs/*/result', wait), page.locator('#go').click()]);
+  await done(page);
+  return page.evaluate(async () => {
+    const { jobs } = await (await fetch('v1/jobs?limit=1')).json(), job = await (await fetch(`v1/jobs/${jobs[0].id}`)).json();
+    if (!job.links.mask) return { ...job, white: null };
+    const picture = await createImageBitmap(await (await fetch(job.links.mask.slice(1))).blob());
+    const context = new OffscreenCanvas(picture.width, picture.height).getContext('2d', { willReadFrequently: true });
+    context.drawImage(picture, 0, 0);
+    return { ...job, white: [[40, 30], [135, 115], [100, 60]].map((at) => context.getImageData(...at, 1, 1).data[0] > 127) };
+  });
+}
+
+test('what is kept is repaired, also where the repair is off', async (t) => {
+  const page = await looking(t, { before: (it) => it.getByRole('radio', { name: 'Gentle' }).check() });
+  await hint(page, 'What is coloured will be repaired if you keep it.');
+  await page.keyboard.press('Escape'); // looked at, and not kept
+  assert.equal((await restored(page)).white, null);
+  await look(page);
+  await hint(page, 'What is coloured will be repaired if you keep it.');
+  await page.getByRole('radio', { name: 'Balanced' }).check(); // the options may change meanwhile
+  await hint(page, 'What is coloured will be repaired if you keep it.');
+  await page.getByRole('radio', { name: 'Gentle' }).check();
+  await keep(page);
+  await page.locator('#status', { hasText: 'You changed the settings' }).waitFor(wait);
+  const job = await restored(page);
+  assert.deepEqual([job.white, job.options.repair], [[true, true, false], 'false']);
+  assert.match(await text(page, '#report .title'), /marked damage repaired$/);
+  await look(page);
+  await hint(page, 'What is coloured will be repaired.');
+  await page.getByRole('button', { name: 'Start again' }).click();
+  await hint(page, 'What is coloured will be repaired if you keep it.');
+});
+
+test('Restore keeps what is shown; without a kind, the rest of it', async (t) => {
+  const page = await looking(t, { before: (it) => it.locator('#option_repair').evaluate((node) => {
+    node.value = 'false';
+    node.form.dispatchEvent(new Event('input'));
+  }) });
+  await page.getByLabel('Lines 1').uncheck();
+  assert.deepEqual((await restored(page)).white, [false, true, false]);
+});
+
+test('pictures with transparency, of which nothing is repaired by itself', async (t) => {
+  const page = await looking(t, { picture: (it) => drawn(it, ['#888', 0, 0, wide, high - 1]) });
+  await hint(page, 'What is coloured will be repaired if you keep it.');
+  await keep(page);
+  assert.deepEqual((await restored(page)).white, [true, true, false]);
+});
+
+test('what the server repairs by itself is promised without a mask', async (t) => {
+  const page = await looking(t);
+  await hint(page, 'What is coloured will be repaired.');
+  await keep(page);
+  assert.equal(await page.locator('#brush_clear').isVisible(), false);
+  await look(page);
+  assert.equal(await page.getByRole('button', { name: 'Start again' }).isVisible(), false);
+});
