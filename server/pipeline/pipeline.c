@@ -213,14 +213,12 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
         return code;
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
     const bool replaced = r->mask_bytes && o->mask_mode == MASK_REPLACE; /* what was sent is all */
-    const bool finds = !o->compat && o->repair != REPAIR_FALSE && !replaced;
-    if (r->damage_only && replaced)
-        return OK;
-    if ((finds && o->repair_strength > 0) || r->damage_only)
+    const bool finds = !o->compat && o->repair != REPAIR_FALSE && !replaced && o->repair_strength > 0;
+    if (finds)
         code = model_store_resolve(store, ROLE_DAMAGE, o->damage_detector, &model[ROLE_DAMAGE], err);
-    if (code == OK && r->damage_only && strcmp(o->damage_detector, "none") == 0)
+    if (code == OK && r->damage_only && finds && strcmp(o->damage_detector, "none") == 0)
         return error_set(err, ERROR_INVALID, "damage_detector: none finds nothing");
-    if (code == OK && r->damage_only && !model[ROLE_DAMAGE]) /* else says what is missing */
+    if (code == OK && r->damage_only && finds && !model[ROLE_DAMAGE]) /* says what is missing */
         return model_store_resolve(store, ROLE_DAMAGE, "starter", &model[ROLE_DAMAGE], err);
     if (code != OK || r->damage_only)
         return code;

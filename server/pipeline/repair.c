@@ -90,9 +90,7 @@ static const struct repair_stage {
 bool repair_wanted(const struct step *step)
 {
     const struct restoration *r = step->r;
-    if (r->repaired || (r->options.compat && !r->damage_only))
-        return false;
-    return step->model[ROLE_DAMAGE] || r->mask;
+    return !r->repaired && (step->model[ROLE_DAMAGE] || r->mask || r->damage_only);
 }
 
 /* Of a large picture too much would be kept, and what is done with it takes longer than new pages do. */

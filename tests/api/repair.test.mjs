@@ -155,6 +155,23 @@ test('auto leaves a picture with transparency alone, and says so of a photo and 
   assert.deepEqual([whites(all.bytes), all.headers.get('x-restored-notes')], [310, null]);
 });
 
+test('/v1/damage shows nothing where nothing would be repaired', async () => {
+  for (const off of [{ repair: 'false' }, { repair_strength: '0' }, { compat: 'true' }, { repair: 'false', damage_detector: 'none' }]) {
+    const { status, bytes, headers } = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'starter', ...off } });
+    assert.equal(status, 200, bytes);
+    assert.deepEqual([decodePng(bytes).pixels.every((v) => v === 0), headers.get('x-restored-damage')], [true, null], JSON.stringify(off));
+    const report = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'starter', ...off }, headers: { Accept: 'application/json' } });
+    assert.equal(report.json.damage, null);
+  }
+  for (const mode of ['replace', 'add', 'remove']) {
+    const fields = { damage_detector: 'starter', repair: 'false', mask_mode: mode }, json = { Accept: 'application/json' };
+    const shown = await withMask('/v1/damage', damaged, square, fields);
+    assert.equal(whites(shown.bytes), mode === 'remove' ? 0 : 200, mode);
+    const [would, does] = await Promise.all(['/v1/damage', '/v1/restore'].map((route) => withMask(route, damaged, square, { ...(route === '/v1/restore' && once), ...fields }, json)));
+    assert.deepEqual(would.json.damage, does.json.damage);
+  }
+});
+
 test('a mask is filled in place of what is found, as well, or is left alone', async () => {
   const shares = {};
   for (const mode of ['replace', 'add', 'remove']) {
