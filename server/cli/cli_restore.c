@@ -154,6 +154,8 @@ static enum error_code cli_restore_prepare(struct cli_restore_run *run, struct e
         return error_set(err, ERROR_INVALID, "--mask is for one picture, but there are more inputs");
     if (run->mask_path && file_map(&run->mask, run->mask_path, err))
         return err->code;
+    if (run->mask_path && !run->mask.size)
+        return error_set(err, ERROR_INVALID, "--mask %s: the file is empty", run->mask_path);
     if (run->target == TARGET_FOLDER && stat(run->output, &run->inputs.results))
         run->inputs.results = (struct stat){0};
     for (size_t i = 0; i < run->path_count; i++)

@@ -346,8 +346,12 @@ enum error_code cli_restore_take(struct cli_restore_run *run, struct cli *cli, b
         return (code = cli_value(cli, &value, err)) ? code : cli_restore_add_path(run, value);
     if (!strcmp(cli->name, "output"))
         return cli_value(cli, &run->output, err);
-    if (!strcmp(cli->name, "mask"))
-        return cli_value(cli, &run->mask_path, err);
+    if (!strcmp(cli->name, "mask")) {
+        code = cli_value(cli, &run->mask_path, err);
+        const char *path = code ? "" : run->mask_path;
+        const bool option = *path == '-' && access(path, F_OK); /* the value was forgotten */
+        return *path && !option ? code : error_set(err, ERROR_INVALID, "--mask needs a value: a file");
+    }
     const struct option_row *row = options_find(cli->name);
     if (!row)
         return cli_config(cli, &run->config, err);

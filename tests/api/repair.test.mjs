@@ -281,3 +281,18 @@ test('--mask, --save_mask and kinds', () => {
   assert.equal(run('photo.png', '-o', '-', '--save_mask').status, 2);
   assert.equal(run('photo.png', '--mask', 'nowhere.png').status, 2);
 });
+
+test('restored restore: masks that are none, and what it says of a repair', () => {
+  const there = fs.mkdtempSync(path.join(folder, 'cli-')), masks = path.join(there, 'results/masks/photo.png');
+  fs.writeFileSync(path.join(there, 'photo.png'), damaged);
+  fs.writeFileSync(path.join(there, 'square.png'), square);
+  fs.writeFileSync(path.join(there, 'empty.png'), '');
+  const run = (...args) => spawnSync(binary, ['restore', 'photo.png', ...ownModels, '--version', 'none', '--bg_upsampler', 'none', '--upscale', '1',
+    '--damage_detector', 'starter', '--device', 'cpu', ...args], { cwd: there, encoding: 'utf8', env: { ...process.env, RESTORED_STARTER_MODELS: 'false' } });
+  let r = run('--mask', 'empty.png');
+  assert.deepEqual([r.status, r.stderr], [2, 'restored: --mask empty.png: the file is empty\n']);
+  for (const args of [['--mask', '-o', 'x'], ['--mask', ''], ['--mask=']]) {
+    r = run(...args);
+    assert.deepEqual([r.status, r.stderr], [2, 'restored: --mask needs a value: a file\n'], args);
+  }
+});
