@@ -303,8 +303,8 @@ static const struct schema_member {
     {"FaceLink", "href", "string", NULL},
     {"JobLinks", "self", "string", NULL},
     {"JobLinks", "result?", "string", "when there is a picture"},
-    {"JobLinks", "mask?", "string", "when something was filled"},
-    {"JobLinks", "faces?", "FaceLink[]", "with faces_out=true"},
+    {"JobLinks", "mask?", "string", "when something was filled; not in lists and events"},
+    {"JobLinks", "faces?", "FaceLink[]", "with faces_out=true; not in lists and events"},
 
     {"JobSummary", "id", "string", NULL},
     {"JobSummary", "state", "=@state", NULL},

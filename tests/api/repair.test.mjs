@@ -233,6 +233,8 @@ test('a job keeps its mask', async () => {
   });
   assert.equal(done.state, 'done', JSON.stringify(done.error));
   assert.equal(done.links.mask, `/v1/jobs/${done.id}/mask`);
+  const { json: list } = await get(server, '/v1/jobs');
+  assert.deepEqual(list.jobs.find(({ id }) => id === done.id).links, { self: done.links.self, result: done.links.result }, 'as docs/api.md has it');
   const mask = await fetch(server.url + done.links.mask);
   assert.match(mask.headers.get('content-disposition'), /photo_mask\.png/);
   assert.equal(whites(Buffer.from(await mask.arrayBuffer())), 510);
