@@ -41,7 +41,6 @@ $('sample').addEventListener('click', async () => {
   const item = await list.takeSample();
   if (item && state.ready) jobs.submit([item]);
 });
-$('file').addEventListener('change', (e) => { list.take(e.target.files); e.target.value = ''; });
 $('remove').addEventListener('click', () => {
   if (isPending(state.current) && state.items.length > 1) jobs.cancel([state.current]);
   else strip.remove([state.current]);
@@ -85,6 +84,10 @@ async function start() {
 }
 
 await Promise.all([start(), about.refresh(), list.recall(), dressed]);
+// What was chosen before, while the scripts came, is taken, too; only now it is known what the server reads and what is here already.
+const take = () => { list.take($('file').files); $('file').value = ''; };
+$('file').addEventListener('change', take);
+take();
 on('reached', start); // a page that was opened without the server learns the rest when it is there
 jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');

@@ -284,3 +284,17 @@ test('on a phone no piece of a label stands above the button that covers the res
   }, png);
   assert.ok(darkest > 128, `as dark as ${darkest}`);
 });
+
+test('a file that is chosen before the page\'s scripts are there is taken', async (t) => {
+  const early = 'formats/cmyk.tif'; // which only a server that was asked is known to read
+  const page = await open(t, undefined, { prepare: (it) => it.route('**/js/main.js', async (route) => {
+    await it.setInputFiles('#file', [picture('picture.png'), picture(early)]);
+    await route.continue();
+  }) });
+  await page.locator('.thumb').nth(1).waitFor(wait);
+  await ready(page);
+  assert.equal(await page.locator('#error').isVisible(), false);
+  await page.setInputFiles('#file', picture('two.png')); // once each
+  await page.locator('.thumb').nth(2).waitFor(wait);
+  assert.equal(await page.locator('.thumb').count(), 3);
+});
