@@ -62,6 +62,7 @@ function redraw() {
   for (const gray in base?.layers) if (!off.some((kind) => kinds[kind][1] === Number(gray))) context.drawImage(base.layers[gray], 0, 0);
   strokes.forEach(paint);
   disableUndo(!strokes.length);
+  hint();
 }
 
 // What has the focus and goes leaves it to its neighbour.
@@ -118,28 +119,36 @@ async function open(of) {
   counts = of.own.counts ?? {};
   const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
   Object.assign(canvas, { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) });
+  button.classList.add('busy');
   show();
   listKinds(); // those of the picture before would be switched for this one
   redraw();
-  $('say').textContent = t('Finding damage');
-  button.classList.add('busy');
   const { blob, counts: counted, ...how } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => null) ?? {};
   const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
+  if (item && item !== of) return; // whose damage is still looked for
   button.classList.remove('busy');
-  if (item !== of) return;
+  if (!item) return;
   base = blob && layers ? { blob, layers } : null;
   ({ chosen, transparent } = how);
   counts = counted ?? {}; // only now: another picture may have been looked at meanwhile
   listKinds();
-  hint();
-  $('say').textContent = $('brush_hint').textContent;
   redraw();
 }
 
+const isChanged = () => strokes.length > 0 || off.join() !== (item.own.off ?? []).join();
+const isColoured = () => [stroke, ...strokes].some((one) => one && !one.erase) || Object.keys(base?.layers ?? {}).some((gray) => !off.some((kind) => kinds[kind][1] === Number(gray)));
+
 // What becomes of what is seen.
+function meaning() {
+  if (button.classList.contains('busy')) return t('Finding damage');
+  if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
+  const none = !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
+  return [none, t('Paint over what is to be repaired.')].filter(Boolean).join(' ');
+}
+
 function hint() {
-  const text = !base ? t('Paint over what is to be repaired.') : isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
-  if ($('brush_hint').textContent !== text) $('brush_hint').textContent = text;
+  const text = item ? meaning() : $('brush_hint').textContent;
+  if ($('brush_hint').textContent !== text) $('say').textContent = $('brush_hint').textContent = text;
 }
 
 // Keeps the mask with the picture, if it was changed; if it is wanted, also one that was only found and that the server would
@@ -152,12 +161,12 @@ export function keep(wanted) {
 async function keepNow(of, wanted) {
   lifted();
   end();
-  const changes = strokes, had = base, left = off, same = left.join() === (of.own.off ?? []).join(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
+  const changes = strokes, had = base, left = off, same = !isChanged(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
   const sends = Object.keys(had?.layers ?? {}).length > 0 && !isSure(transparent ?? true);
   item = null;
   show();
   if (focused) button.focus();
-  if (!changes.length && same && !(wanted && sends)) return true;
+  if (same && !(wanted && sends)) return true;
   const found = { off: left, counts }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : sends ? { blob: had.blob } : {};
   if (!made) {
     panel.fail(t('The mask could not be made.'));
@@ -172,7 +181,7 @@ async function keepNow(of, wanted) {
 }
 
 function show() {
-  if (item && !button.classList.contains('busy')) hint();
+  hint();
   const able = state.options.has('mask_mode') && state.current?.size && isBeforeShown() && !isPending(state.current);
   button.hidden = !able;
   button.setAttribute('aria-pressed', String(!!item));
@@ -218,6 +227,7 @@ const lifted = () => {
   strokes.push(stroke);
   stroke = null;
   disableUndo(false);
+  hint();
 };
 canvas.addEventListener('pointerup', lifted);
 canvas.addEventListener('pointercancel', lifted);

@@ -57,6 +57,8 @@ export default {
   'Finding damage': 'Schäden werden gesucht',
   'What is coloured will be repaired.': 'Was farbig ist, wird repariert.',
   'What is coloured will be repaired if you keep it.': 'Was farbig ist, wird repariert, wenn Sie es behalten.',
+  'No damage was found.': 'Es wurden keine Schäden gefunden.',
+  'Nothing will be repaired.': 'Es wird nichts repariert.',
   Lines: 'Linien',
   Cracks: 'Risse',
   Dust: 'Staub',

@@ -57,6 +57,8 @@ export default {
   'Finding damage': 'Buscando daños',
   'What is coloured will be repaired.': 'Lo coloreado se reparará.',
   'What is coloured will be repaired if you keep it.': 'Lo coloreado se reparará si lo conserva.',
+  'No damage was found.': 'No se encontraron daños.',
+  'Nothing will be repaired.': 'No se reparará nada.',
   Lines: 'Líneas',
   Cracks: 'Grietas',
   Dust: 'Polvo',

@@ -57,6 +57,8 @@ export default {
   'Finding damage': 'Recherche des dégâts',
   'What is coloured will be repaired.': 'Ce qui est coloré sera réparé.',
   'What is coloured will be repaired if you keep it.': 'Ce qui est coloré sera réparé si vous le conservez.',
+  'No damage was found.': 'Aucun dégât n’a été trouvé.',
+  'Nothing will be repaired.': 'Rien ne sera réparé.',
   Lines: 'Lignes',
   Cracks: 'Fissures',
   Dust: 'Poussière',

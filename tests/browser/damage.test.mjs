@@ -95,3 +95,20 @@ test('what the server repairs by itself is promised without a mask', async (t) =
   await look(page);
   assert.equal(await page.getByRole('button', { name: 'Start again' }).isVisible(), false);
 });
+
+test('the panel says that nothing was found, or that nothing is left of it', async (t) => {
+  const nothing = await looking(t, { boxes: [] });
+  await hint(nothing, 'No damage was found. Paint over what is to be repaired.');
+  const { x, y } = await nothing.locator('#mask').boundingBox();
+  await nothing.mouse.click(x + 40, y + 40);
+  await hint(nothing, 'What is coloured will be repaired.');
+  await nothing.getByRole('button', { name: 'Undo' }).click();
+  await hint(nothing, 'No damage was found. Paint over what is to be repaired.');
+
+  const page = await looking(t);
+  await page.getByLabel('Lines 1').uncheck();
+  await hint(page, 'What is coloured will be repaired.');
+  await page.getByLabel('Dust 1').uncheck();
+  await hint(page, 'Nothing will be repaired. Paint over what is to be repaired.');
+  assert.match(await text(page, '#say'), /^Nothing will be repaired/);
+});
