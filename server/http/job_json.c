@@ -126,12 +126,14 @@ bool job_json_is_page(const char *batch)
 
 void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX])
 {
-    json_t *options = job_json_options(row);
-    const char *suffix = json_string_value(json_object_get(options, "suffix"));
-    if (!suffix || !*suffix)
+    json_t *asked = row->options ? json_loads(row->options, 0, NULL) : NULL;
+    const char *suffix = json_string_value(json_object_get(json_object_get(asked, "options"), "suffix"));
+    if (json_is_true(json_object_get(asked, "damage")))
+        suffix = "mask";
+    else if (!suffix || !*suffix)
         suffix = job_json_is_page(row->batch) ? "restored" : "";
     snprintf(out, OPTION_NAME_MAX, "%s", suffix);
-    json_decref(options);
+    json_decref(asked);
 }
 
 /* What it will do, with the models as they are now. */

@@ -121,7 +121,8 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
 
     header_disposition(file_name, NULL, "json", text, sizeof text);
     mixed_add(mixed, mixed->report, size, "application/json", "report", text, -1);
-    header_disposition(file_name, r->options.suffix, codec_extension(r->output_format), text, sizeof text);
+    header_disposition(file_name, r->damage_only ? "mask" : r->options.suffix, codec_extension(r->output_format), text,
+                       sizeof text);
     mixed_add(mixed, r->output, r->output_bytes, codec_media_type(r->output_format),
               r->damage_only ? "masks" : "restored_imgs", text, -1);
     if (r->mask_file.bytes) {
@@ -135,8 +136,8 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
     return response;
 }
 
-/* A part of the file. False: it lies elsewhere. */
-static bool mixed_add_stored(struct mixed *mixed, const struct record_part *part, const char *file_name,
+/* A part of the file. damage: the result is a mask. False: it lies elsewhere. */
+static bool mixed_add_stored(struct mixed *mixed, const struct record_part *part, bool damage, const char *file_name,
                              const char *suffix)
 {
     static const char *const kinds[][2] = {
@@ -154,7 +155,8 @@ static bool mixed_add_stored(struct mixed *mixed, const struct record_part *part
     else
         snprintf(tail, sizeof tail, "%02d%s%s", part->number, k == 3 && *suffix ? "_" : "", k == 3 ? suffix : "");
     header_disposition(file_name, tail, part->extension, text, sizeof text);
-    mixed_add(mixed, mixed->file.data + part->offset, (size_t)part->size, part->type, kinds[k][1], text, part->face);
+    mixed_add(mixed, mixed->file.data + part->offset, (size_t)part->size, part->type,
+              k == 0 && damage ? "masks" : kinds[k][1], text, part->face);
     return true;
 }
 
@@ -181,7 +183,7 @@ struct MHD_Response *mixed_stored(int fd, json_t *report, const char *parts, con
         mixed_add(mixed, mixed->report, size, "application/json", "report", text, -1);
     }
     for (size_t i = 0; i < count && whole; i++)
-        whole = mixed_add_stored(mixed, &list[i], file_name, suffix);
+        whole = mixed_add_stored(mixed, &list[i], !json_object_get(report, "output"), file_name, suffix);
     free(list);
     if (whole)
         response = mixed_send(mixed, bytes);

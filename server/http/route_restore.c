@@ -265,8 +265,8 @@ static enum MHD_Result route_restore_send_picture(struct request *request, struc
     r->output_bytes = 0;
     request->answer_bytes = size;
     char text[1024];
-    header_disposition(upload_file_name(request->upload), r->options.suffix, codec_extension(r->output_format), text,
-                       sizeof text);
+    header_disposition(upload_file_name(request->upload), r->damage_only ? "mask" : r->options.suffix,
+                       codec_extension(r->output_format), text, sizeof text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, job->etag);
     route_restore_add_headers(response, r);

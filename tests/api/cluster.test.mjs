@@ -102,6 +102,11 @@ describe('two fronts and two workers', { skip }, () => {
 
   test('a request waits at a front, and is answered as by one machine', { timeout: 600000 }, async () => {
     const single = await kept(start({ args: ['--device', 'cpu'] }));
+    for (const accept of ['image/*', 'multipart/mixed']) { // the parts' names, too
+      const ask = (server) => post(server, '/v1/damage', { picture: small, name: 'a.png', fields: { damage_detector: 'scratches' }, headers: { accept } });
+      const names = ({ headers, bytes }) => [headers.get('content-disposition'), headers.get('x-restored-notes'), bytes.toString('latin1').match(/name="[^\r]*"/g)];
+      assert.deepEqual(names(await ask(fronts[0])), names(await ask(single)));
+    }
     for (const accept of ['image/*', 'application/json', 'multipart/mixed']) {
       const ask = (server) => post(server, '/v1/restore', { picture: small, name: 'a.png', fields: { ...plain, suffix: 'new' }, headers: { accept } });
       const [here, there] = [await ask(single), await ask(fronts[0])];

@@ -98,6 +98,7 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   assert.equal(mask.type, 'image/png');
   assert.equal(mask.headers.get('x-restored-notes'), null, 'nothing is enlarged');
   assert.deepEqual(pngSize(mask.bytes), [W, H]);
+  assert.match(mask.headers.get('content-disposition'), /filename="picture_mask\.png"/);
   assert.equal(whites(mask.bytes), 5 * 62);
   const report = await post(server, '/v1/damage', { picture: whole, fields, headers: { Accept: 'application/json' } });
   assert.equal(report.json.damage.share, 0);
@@ -105,7 +106,7 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   const none = await post(server, '/v1/damage', { picture: whole, fields });
   assert.equal(whites(none.bytes), 0);
   const both = await post(server, '/v1/damage', { picture: damaged, fields, headers: { Accept: 'multipart/mixed' } });
-  assert.match(both.bytes.toString('latin1'), /name="report"[^]*name="masks"/);
+  assert.match(both.bytes.toString('latin1'), /name="report"[^]*name="masks"; filename="picture_mask\.png"/);
   const job = await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, async: 'true' } });
   assert.equal(job.status, 202);
   const done = await until('the job', async () => {
@@ -115,6 +116,7 @@ test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   assert.equal(done.state, 'done', JSON.stringify(done.error));
   assert.equal(done.damage.kinds.thin.count, 1);
   const result = await fetch(server.url + done.links.result);
+  assert.match(result.headers.get('content-disposition'), /filename="picture_mask\.png"/);
   assert.equal(whites(Buffer.from(await result.arrayBuffer())), 5 * 62);
   const missing = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'nobody' } });
   assert.equal(missing.status, 400);
