@@ -237,7 +237,7 @@ static void route_restore_add_headers(struct MHD_Response *response, const struc
     MHD_add_response_header(response, "X-Restored-Device", r->device);
     route_restore_add_models(response, r);
     header_damage(r->damage.defects, damage);
-    if (r->damage.looked || r->damage.given)
+    if (r->damage.looked || r->damage.sent)
         MHD_add_response_header(response, "X-Restored-Damage", damage);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     route_restore_add_timing(response, r);

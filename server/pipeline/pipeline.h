@@ -108,6 +108,7 @@ struct restoration {
         int defects[DEFECT_KINDS]; /* that were found, by kind, and their shares */
         double shares[DEFECT_KINDS];
         bool given;    /* some of it is from the mask that was sent */
+        bool sent;     /* there was such a mask, if only a black one */
         double filled; /* megapixels of windows that the filler's network was given */
     } damage;
     struct {

@@ -254,6 +254,7 @@ static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknow
         }
     defect_count(mask, r->picture->width, r->picture->height, counts);
     repair_shares(r, counts);
+    r->damage.sent = true;
 }
 
 struct show_loop {

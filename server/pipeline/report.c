@@ -117,7 +117,7 @@ static json_t *report_models(const struct restoration *r)
 /* null: nobody has looked, and there was no mask. */
 static json_t *report_damage(const struct restoration *r)
 {
-    if (!r->damage.looked && !r->damage.given)
+    if (!r->damage.looked && !r->damage.sent)
         return json_null();
     json_t *list = json_object();
     for (int k = 0; k < DEFECT_KINDS; k++)

@@ -174,6 +174,17 @@ test('/v1/damage shows nothing where nothing would be repaired', async () => {
   }
 });
 
+test('a mask without any white is reported, too', async () => {
+  const nothing = { thin: { count: 0, share: 0 }, crack: { count: 0, share: 0 }, dust: { count: 0, share: 0 }, stain: { count: 0, share: 0 } };
+  const black = painted(() => [0, 0, 0]);
+  for (const [route, fields] of [['/v1/restore', once], ['/v1/damage', { damage_detector: 'starter' }]]) {
+    const { status, headers } = await withMask(route, damaged, black, fields);
+    assert.deepEqual([status, headers.get('x-restored-damage')], [200, 'thin=0, crack=0, dust=0, stain=0']);
+    const { json } = await withMask(route, damaged, black, fields, { Accept: 'application/json' });
+    assert.deepEqual(json.damage, { share: 0, mask: false, kinds: nothing });
+  }
+});
+
 test('a mask is filled in place of what is found, as well, or is left alone', async () => {
   const shares = {};
   for (const mode of ['replace', 'add', 'remove']) {
