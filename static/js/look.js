@@ -31,6 +31,9 @@ function show(seen) {
   $('brush_look').ariaPressed = !!request;
 }
 
+// Whether a part of the picture is shown, with a frame: around it, all is as it was.
+export const isPart = () => !layer.hidden && layer.classList.contains('part');
+
 export function end() {
   request?.abort();
   request = null;
@@ -57,6 +60,7 @@ export async function look(size, [x, y, width, height], mask, kinds) {
     await image.decode();
     if (request !== own) return;
     lay(image, [x, y, width, height], size);
+    layer.classList.toggle('part', width < size.width || height < size.height);
     show(true);
   } catch (error) {
     if (request !== own) return;

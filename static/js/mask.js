@@ -4,7 +4,7 @@ import { addLayer, isBeforeShown, reveal, scaleNow } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
 import { mark, t } from './lang.js';
-import { end, look, seen } from './look.js';
+import { end, isPart, look, seen } from './look.js';
 import { fields } from './options.js';
 import { kindsOf, own } from './own.js';
 import * as panel from './panel.js';
@@ -141,6 +141,7 @@ const isColoured = () => [stroke, ...strokes].some((one) => one && !one.erase) |
 // What becomes of what is seen.
 function meaning() {
   if (button.classList.contains('busy')) return t('Finding damage');
+  if (isPart()) return t('Only what lies within the frame is previewed.');
   if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
   const none = !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
   return [none, t('Paint over what is to be repaired.')].filter(Boolean).join(' ');
@@ -216,6 +217,7 @@ canvas.addEventListener('pointerdown', (e) => {
   canvas.setPointerCapture(e.pointerId);
   stroke = { erase, size: size(), points: [point(e)] };
   paint(stroke);
+  hint();
 });
 canvas.addEventListener('pointermove', (e) => {
   if (!stroke || !e.isPrimary) return;
@@ -285,7 +287,7 @@ $('brush_undo').addEventListener('click', undo);
 $('brush_done').addEventListener('click', () => keep(true));
 $('brush_look').addEventListener('click', () => {
   const region = seen(item.size);
-  look(item.size, region, work({ base: base?.blob, strokes, region, ...item.size }), kindsOf(off));
+  look(item.size, region, work({ base: base?.blob, strokes, region, ...item.size }), kindsOf(off)).then(hint);
 });
 $('brush_clear').addEventListener('click', () => {
   const of = item;

@@ -112,3 +112,22 @@ test('the panel says that nothing was found, or that nothing is left of it', asy
   await hint(page, 'Nothing will be repaired. Paint over what is to be repaired.');
   assert.match(await text(page, '#say'), /^Nothing will be repaired/);
 });
+
+test('a preview of a part is framed, and said to be one', async (t) => {
+  const page = await looking(t, { picture: png(1400, 160) }), preview = page.getByRole('button', { name: 'Preview' });
+  const frame = () => page.locator('.look img').evaluate((node) => [getComputedStyle(node).outlineStyle, node.getBoundingClientRect().width / document.getElementById('before').getBoundingClientRect().width]);
+  await preview.click();
+  await hint(page, 'Only what lies within the frame is previewed.');
+  const [style, part] = await frame();
+  assert.equal(style, 'solid');
+  assert.ok(Math.abs(part - 1024 / 1400) < 0.01, String(part));
+  await preview.click();
+  await hint(page, 'What is coloured will be repaired.');
+  await page.setInputFiles('#file', { name: 'small.png', mimeType: 'image/png', buffer: png(wide, high) });
+  await page.locator('#name', { hasText: 'small.png' }).waitFor(wait);
+  await look(page);
+  await preview.click();
+  await page.locator('.looking').waitFor({ ...wait, state: 'attached' });
+  await hint(page, 'What is coloured will be repaired.');
+  assert.equal((await frame())[0], 'none');
+});
