@@ -129,12 +129,17 @@ void cli_output_warn_space(const char *folder, double bytes)
 
 /* ---- writing ---- */
 
+static bool cli_output_same(const char *path, const char *other)
+{
+    struct stat a, b;
+    return !stat(path, &a) && !stat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static enum error_code cli_output_write(const char *path, const void *data, size_t bytes, const char *input,
                                         struct error *err)
 {
-    struct stat a, b;
     char folder[OUTPUT_PATH];
-    if (!stat(path, &a) && !stat(input, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+    if (cli_output_same(path, input))
         return error_set(err, ERROR_INVALID, "the result would overwrite the input; choose another place with -o");
     snprintf(folder, sizeof folder, "%.*s", (int)(cli_output_last(path) - path), path);
     enum error_code code = *folder ? file_make_folders(folder, 0777, err) : OK;
@@ -146,8 +151,8 @@ enum error_code cli_output_file(const struct restoration *r, const char *input, 
     return cli_output_write(path, r->output, r->output_bytes, input, err);
 }
 
-enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *folder, const char *name,
-                                struct error *err)
+enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *sent, const char *folder,
+                                const char *name, struct error *err)
 {
     char path[OUTPUT_PATH];
     const char *dot = strrchr(name, '.');
@@ -157,7 +162,12 @@ enum error_code cli_output_mask(const struct restoration *r, const char *input, 
     else if (snprintf(path, sizeof path, "%.*s_mask.png", (int)(dot ? dot - name : (long)strlen(name)), name) >=
              (int)sizeof path)
         code = error_set(err, ERROR_INVALID, "the path of %s is too long", name);
-    return code ? code : cli_output_write(path, r->mask_file.bytes, r->mask_file.size, input, err);
+    if (code || r->mask_file.bytes)
+        return code ? code : cli_output_write(path, r->mask_file.bytes, r->mask_file.size, input, err);
+    const bool kept = cli_output_same(path, input) || (sent && cli_output_same(path, sent));
+    if (!kept && unlink(path) && errno != ENOENT && errno != ENOTDIR)
+        return error_set(err, ERROR_IO, "%s, the mask of an earlier result, cannot be removed: %m", path);
+    return OK;
 }
 
 enum error_code cli_output_stdout(const struct restoration *r, struct error *err)

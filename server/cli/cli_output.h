@@ -31,9 +31,10 @@ enum error_code cli_output_file(const struct restoration *r, const char *input, 
                                 struct error *err) MUST_CHECK;
 
 /* Writes the mask of what was filled: to masks/NAME.png below the folder, or (folder NULL) to NAME_mask.png, where name
- * is the result's path, whose extension is left out. */
-enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *folder, const char *name,
-                                struct error *err) MUST_CHECK;
+ * is the result's path, whose extension is left out. If nothing was filled, removes the mask of an earlier result,
+ * unless that is the input or the mask that was sent (NULL: none was). */
+enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *sent, const char *folder,
+                                const char *name, struct error *err) MUST_CHECK;
 
 /* Writes the picture to stdout. */
 enum error_code cli_output_stdout(const struct restoration *r, struct error *err) MUST_CHECK;

@@ -138,17 +138,28 @@ bool cli_restore_is_there(const struct cli_restore_run *run, const struct cli_in
            (entry->mtime_ns == input->mtime_ns || made >= input->mtime_ns);
 }
 
+/* After the result, so that none lies beside the result before. */
+static enum error_code cli_restore_write_mask(const struct cli_restore_run *run, const struct cli_input *input,
+                                              const struct restoration *r, const char *path, struct error *err)
+{
+    const bool folder = run->target == TARGET_FOLDER;
+    struct error local = ERROR_INIT;
+    if (!run->save_mask || !cli_output_mask(r, input->path, run->mask_path, folder ? run->output : NULL,
+                                            folder ? input->name : path, &local))
+        return OK;
+    return error_set(err, local.code, "%s (the picture itself was written: %s)", local.text, path);
+}
+
 static enum error_code cli_restore_write(struct cli_restore_run *run, const struct cli_input *input,
                                          const struct restoration *r, const char *path, struct error *err)
 {
     enum error_code code = OK;
     if (run->target == TARGET_STDOUT)
         return cli_output_stdout(r, err);
-    if (run->save_mask && r->mask_file.bytes)
-        code = cli_output_mask(r, input->path, run->target == TARGET_FOLDER ? run->output : NULL,
-                               run->target == TARGET_FOLDER ? input->name : path, err);
-    if (code || run->target == TARGET_FILE)
-        return code ? code : cli_output_file(r, input->path, path, err);
+    if (run->target == TARGET_FILE) {
+        code = cli_output_file(r, input->path, path, err);
+        return code ? code : cli_restore_write_mask(run, input, r, path, err);
+    }
     struct cli_index_entry entry = {.name = input->name,
                                     .suffix = (char *)(uintptr_t)run->options.suffix,
                                     .source = input->source,
@@ -163,6 +174,8 @@ static enum error_code cli_restore_write(struct cli_restore_run *run, const stru
     code = before && !strcmp(before->source, entry.source) ? OK : cli_index_add(run->index, &begun, err);
     if (!code)
         code = cli_output_folder(r, input->path, input->name, run->output, path, err);
+    if (!code)
+        code = cli_restore_write_mask(run, input, r, path, err);
     return code ? code : cli_index_add(run->index, &entry, err);
 }
 

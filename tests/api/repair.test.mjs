@@ -310,4 +310,29 @@ test('restored restore: masks that are none, and what it says of a repair', () =
     r = run(...args);
     assert.deepEqual([r.status, r.stderr], [2, 'restored: --mask needs a value: a file\n'], args);
   }
+  assert.equal(run('--save_mask').status, 0);
+  assert.equal(whites(fs.readFileSync(masks)), 310);
+  assert.equal(run('--repair', 'false').status, 0);
+  assert.ok(fs.existsSync(masks), 'nobody asked about masks');
+  assert.equal(run('--save_mask', '--repair', 'false').status, 0);
+  assert.ok(!fs.existsSync(masks), 'it belongs to the result before');
+  fs.writeFileSync(path.join(there, 'black.png'), painted(() => [0, 0, 0]));
+  fs.cpSync(path.join(there, 'black.png'), masks);
+  assert.equal(run('--save_mask', '--mask', masks).status, 0);
+  assert.ok(fs.existsSync(masks), 'it was sent');
+  fs.cpSync(path.join(there, 'photo.png'), path.join(there, 'new_mask.png'));
+  fs.linkSync(path.join(there, 'new_mask.png'), path.join(there, 'x.png'));
+  assert.equal(run('--save_mask', '--mask', 'black.png', '-o', 'new.png').status, 0);
+  assert.ok(!fs.existsSync(path.join(there, 'new_mask.png')));
+  fs.rmSync(path.join(there, 'photo.png'));
+  fs.linkSync(path.join(there, 'x.png'), path.join(there, 'photo.png'));
+  fs.linkSync(path.join(there, 'x.png'), path.join(there, 'new_mask.png')); // a file of two names
+  assert.equal(run('--save_mask', '--repair', 'false', '-o', 'new.png').status, 0);
+  assert.ok(fs.existsSync(path.join(there, 'new_mask.png')), 'it is the input');
+  fs.rmSync(masks);
+  const result = path.join(there, 'results/restored_imgs/photo.png');
+  fs.rmSync(result);
+  fs.mkdirSync(result); // nothing can be written there
+  assert.equal(run('--save_mask').status, 1);
+  assert.ok(!fs.existsSync(masks), 'of a picture that failed');
 });
