@@ -246,6 +246,20 @@ void cli_output_names(FILE *out, const char *input, const char *written)
     fprintf(out, "%s -> %s", utf8_escape(from, sizeof from, input), utf8_escape(to, sizeof to, written));
 }
 
+/* ", 3 pieces of damage repaired, the mask filled", or less of it. */
+static void cli_output_damage(FILE *out, const struct restoration *r)
+{
+    int defects = 0;
+    if (!(r->damage.share > 0) || !(r->options.repair_strength > 0))
+        return;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        defects += r->damage.defects[k];
+    if (defects)
+        fprintf(out, ", %d piece%s of damage repaired", defects, defects == 1 ? "" : "s");
+    if (r->damage.given)
+        fprintf(out, ", the mask filled");
+}
+
 void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds)
 {
     int restored = 0, kept = 0;
@@ -258,8 +272,10 @@ void cli_output_line(FILE *out, const struct restoration *r, const char *input, 
     if (kept)
         snprintf(stay, sizeof stay, ", %d kept as %s", kept, kept == 1 ? "it came" : "they came");
     cli_output_names(out, input, written);
-    fprintf(out, "  %dx%d -> %dx%d, %d of %d faces restored%s, %.1f s on %s\n", r->in_info.width, r->in_info.height,
-            r->out_info.width, r->out_info.height, restored, r->face_count, stay, seconds, r->device);
+    fprintf(out, "  %dx%d -> %dx%d, %d of %d faces restored%s", r->in_info.width, r->in_info.height, r->out_info.width,
+            r->out_info.height, restored, r->face_count, stay);
+    cli_output_damage(out, r);
+    fprintf(out, ", %.1f s on %s\n", seconds, r->device);
 }
 
 void cli_output_json(FILE *out, const struct restoration *r, const char *input, const char *written)

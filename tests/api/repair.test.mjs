@@ -310,6 +310,10 @@ test('restored restore: masks that are none, and what it says of a repair', () =
     r = run(...args);
     assert.deepEqual([r.status, r.stderr], [2, 'restored: --mask needs a value: a file\n'], args);
   }
+  assert.match(run().stdout, /, 0 of 0 faces restored, 1 piece of damage repaired, [\d.]+ s on cpu\n/);
+  assert.match(run('--mask', 'square.png').stdout, /, 0 of 0 faces restored, the mask filled, [\d.]+ s on cpu\n/);
+  assert.match(run('--mask', 'square.png', '--mask_mode', 'add').stdout, /, 1 piece of damage repaired, the mask filled, [\d.]+ s on cpu\n/);
+  for (const args of [['--repair', 'false'], ['--repair_strength', '0'], ['--mask', 'square.png', '--repair_strength', '0']]) assert.match(run(...args).stdout, /, 0 of 0 faces restored, [\d.]+ s on cpu\n/, args);
   assert.equal(run('--save_mask').status, 0);
   assert.equal(whites(fs.readFileSync(masks)), 310);
   assert.equal(run('--repair', 'false').status, 0);
