@@ -163,7 +163,7 @@ function follow(e) {
 
 const fingers = new Map(); // pointer -> {x, y}
 let drag = null;           // {x, y, moving, what: 'line' or 'pan'}
-let pinch = null;          // {distance, scale}
+let pinch = null;          // {distance, x, y, scale}
 
 const apart = () => {
   const [a, b] = [...fingers.values()];
@@ -173,13 +173,15 @@ const hasLine = () => !split.hidden && mode === 'slider';
 const isNearLine = (e) => Math.abs(e.clientX - stage.getBoundingClientRect().left - parseFloat(view.style.getPropertyValue('--line'))) < 24;
 
 stage.addEventListener('pointerdown', (e) => {
-  if (!isShown() || e.button !== 0 || e.target.closest('button, .tools, .card') || e.defaultPrevented) return;
+  if (!isShown() || e.button !== 0 || e.target.closest('button, .tools, .card')) return;
   fingers.set(e.pointerId, { x: e.clientX, y: e.clientY });
   if (fingers.size === 2) {
-    pinch = { distance: apart().distance, scale: scaleNow() };
+    pinch = { ...apart(), scale: scaleNow() };
     drag = null;
+    tell('pinched', state.current);
     return;
   }
+  if (e.defaultPrevented) return; // it paints
   const what = hasLine() && (!isZoomed() || isNearLine(e)) ? 'line' : isZoomed() ? 'pan' : null;
   if (!what) return;
   drag = { x: e.clientX, y: e.clientY, what, moving: e.pointerType === 'mouse' || what === 'pan' };
@@ -195,6 +197,8 @@ stage.addEventListener('pointermove', (e) => {
   if (fingers.has(e.pointerId)) fingers.set(e.pointerId, { x: e.clientX, y: e.clientY });
   if (pinch && fingers.size === 2) {
     const now = apart(), box = stage.getBoundingClientRect();
+    pan(now.x - pinch.x, now.y - pinch.y);
+    Object.assign(pinch, { x: now.x, y: now.y });
     zoomTo((pinch.scale * now.distance) / pinch.distance, { x: now.x - box.left, y: now.y - box.top });
     return;
   }
@@ -211,12 +215,13 @@ stage.addEventListener('pointermove', (e) => {
   follow(e);
 });
 const released = (e) => {
+  if (!fingers.has(e.pointerId)) return;
   if (e.type === 'pointerup' && drag?.what === 'line' && !drag.moving && Math.hypot(e.clientX - drag.x, e.clientY - drag.y) < threshold) follow(e); // a tap
   fingers.delete(e.pointerId);
   drag = pinch = null;
 };
-stage.addEventListener('pointerup', released);
-stage.addEventListener('pointercancel', released); // the browser scrolls
+addEventListener('pointerup', released); // wherever: what it came down on may be gone
+addEventListener('pointercancel', released); // the browser scrolls
 
 // ---- keys ----
 

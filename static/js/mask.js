@@ -213,7 +213,6 @@ canvas.addEventListener('pointerdown', (e) => {
   spot.hidden = true;
   end();
   e.preventDefault();
-  e.stopPropagation();
   canvas.setPointerCapture(e.pointerId);
   stroke = { erase, size: size(), points: [point(e)] };
   paint(stroke);
@@ -231,6 +230,11 @@ const lifted = () => {
   disableUndo(false);
   hint();
 };
+on('pinched', () => { // two fingers do not paint: what the first one has begun was no stroke
+  if (!stroke) return;
+  stroke = null;
+  redraw();
+});
 canvas.addEventListener('pointerup', lifted);
 canvas.addEventListener('pointercancel', lifted);
 

@@ -35,7 +35,7 @@ export function changed() {
 export const onChange = (listener) => parts.addEventListener('change', listener);
 
 // Something happened to a picture: name is 'shown', 'seen', 'unseen' (the browser cannot show it), 'previewed' (it can now),
-// 'zoomed', 'ended', 'added' or 'removed'; or 'reached': the server is there again.
+// 'zoomed', 'pinched' (two fingers are on it), 'ended', 'added' or 'removed'; or 'reached': the server is there again.
 export const tell = (name, item) => parts.dispatchEvent(new CustomEvent(name, { detail: item }));
 export const on = (name, listener) => parts.addEventListener(name, (e) => listener(e.detail));
 

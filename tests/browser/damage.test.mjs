@@ -131,3 +131,42 @@ test('a preview of a part is framed, and said to be one', async (t) => {
   await hint(page, 'What is coloured will be repaired.');
   assert.equal((await frame())[0], 'none');
 });
+
+// Fingers on the page, each [x, y].
+async function fingers(page) {
+  const session = await page.context().newCDPSession(page);
+  return (type, ...points) => session.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([x, y], id) => ({ x, y, id })) });
+}
+
+test('two fingers zoom and move, and paint nothing; one finger paints', async (t) => {
+  const page = await looking(t, { boxes: [], viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await page.evaluate(() => scrollTo(0, 0));
+  const frame = () => page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))); // fingers are told with a frame
+  const box = () => frame().then(() => page.locator('#mask').boundingBox()), undo = page.getByRole('button', { name: 'Undo' }), had = await box();
+  const touch = await fingers(page), x = had.x + had.width / 2, y = had.y + had.height / 2;
+  await touch('touchStart', [x - 20, y]); // the fingers come one after the other, and the first one has moved
+  await touch('touchMove', [x - 22, y]);
+  await touch('touchStart', [x - 22, y], [x + 22, y]);
+  for (let apart = 30; apart <= 60; apart += 10) await touch('touchMove', [x - apart, y], [x + apart, y]);
+  const zoomed = await box();
+  assert.ok(zoomed.width / had.width > 2.4 && zoomed.width / had.width < 3, `${zoomed.width} of ${had.width}`);
+  for (let by = 10; by <= 40; by += 10) await touch('touchMove', [x - 60 + by, y + by / 2], [x + 60 + by, y + by / 2]);
+  const moved = await box();
+  assert.ok(Math.abs(moved.x - zoomed.x - 40) < 2 && Math.abs(moved.y - zoomed.y - 20) < 2, JSON.stringify([zoomed, moved]));
+  await touch('touchEnd');
+  assert.equal(await undo.isDisabled(), true);
+  await hint(page, 'No damage was found. Paint over what is to be repaired.');
+  const blank = () => page.evaluate(() => {
+    const canvas = document.getElementById('mask'), copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return copy.getImageData(0, 0, canvas.width, canvas.height).data.every((value) => !value);
+  });
+  assert.equal(await blank(), true);
+  await touch('touchStart', [x, y]);
+  for (let by = 10; by <= 40; by += 10) await touch('touchMove', [x + by, y]);
+  await touch('touchEnd');
+  assert.equal(await undo.isDisabled(), false);
+  assert.equal(await blank(), false);
+  assert.deepEqual(await box(), moved, 'the picture stays');
+  assert.equal(await page.evaluate(() => scrollY), 0);
+});
