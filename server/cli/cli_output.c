@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,15 +117,23 @@ enum error_code cli_output_check(const char *path, bool is_file, const struct op
     return code;
 }
 
+void cli_output_size(char out[CLI_OUTPUT_SIZE], double bytes)
+{
+    const bool small = bytes < 1e6;
+    snprintf(out, CLI_OUTPUT_SIZE, "%.0f %s", small ? ceil(bytes / 1e3) : bytes / 1e6, small ? "kB" : "MB");
+}
+
 void cli_output_warn_space(const char *folder, double bytes)
 {
     struct statvfs disk;
     if (statvfs(folder, &disk))
         return;
     const double left = (double)disk.f_bavail * (double)disk.f_frsize;
+    char there[CLI_OUTPUT_SIZE], needed[CLI_OUTPUT_SIZE];
+    cli_output_size(there, left);
+    cli_output_size(needed, bytes);
     if (left < bytes)
-        fprintf(stderr, "restored: %s has %.0f MB free; the results may need about %.0f MB\n", folder, left / 1e6,
-                bytes / 1e6);
+        fprintf(stderr, "restored: %s has %s free; the results may need about %s\n", folder, there, needed);
 }
 
 /* ---- writing ---- */

@@ -23,6 +23,10 @@ bool cli_output_taken(const char *folder, const char *name, const struct options
 enum error_code cli_output_check(const char *path, bool is_file, const struct options *options,
                                  struct error *err) MUST_CHECK;
 
+#define CLI_OUTPUT_SIZE 32 /* bytes of such a text with its final 0 */
+/* "12 MB", or, of less than one, "340 kB": never 0 of something. */
+void cli_output_size(char out[CLI_OUTPUT_SIZE], double bytes);
+
 /* Warns on stderr when the folder's disk has less than `bytes` free. */
 void cli_output_warn_space(const char *folder, double bytes);
 
