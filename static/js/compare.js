@@ -241,7 +241,7 @@ stage.addEventListener('keydown', (e) => {
   pan(x * far * stage.clientWidth, y * far * stage.clientHeight);
 });
 
-const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
+export const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
 const keys = {
   '+': () => zoomTo(scaleNow() * 1.5), '=': () => zoomTo(scaleNow() * 1.5), '-': () => zoomTo(scaleNow() / 1.5),
   0: toFit, 1: everyPixel, s: () => setMode(mode === 'side' ? 'slider' : 'side'),

@@ -1,6 +1,6 @@
 // Damage: what the server would repair, shown over the picture, left out by kind, painted and erased with a brush. The mask that
 // comes out of it goes with the picture.
-import { addLayer, isBeforeShown, reveal, scaleNow } from './compare.js';
+import { addLayer, isBeforeShown, isTyping, reveal, scaleNow } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
 import { mark, t } from './lang.js';
@@ -24,7 +24,7 @@ let item = null;    // the picture whose mask is worked on; null: none
 let base = null;    // what was found, or an earlier mask: {blob, layers: a bitmap for each of its grays}
 let off = [], counts = {}; // kinds that are left alone; how many of each were found
 let chosen = '', transparent = null; // the options that this was found with; whether one sees through parts of the picture, null: not known
-let strokes = [];   // {erase, size, points: [[x, y]…]} in pixels of the picture
+let strokes = [], undone = []; // {erase, size, points: [[x, y]…]} in pixels of the picture; those that were undone, the last first
 let stroke = null, erase = false, looking = null, keeping = null;
 
 addLayer(canvas);
@@ -61,14 +61,21 @@ function redraw() {
   context.clearRect(0, 0, canvas.width, canvas.height);
   for (const gray in base?.layers) if (!off.some((kind) => kinds[kind][1] === Number(gray))) context.drawImage(base.layers[gray], 0, 0);
   strokes.forEach(paint);
-  disableUndo(!strokes.length);
+  enable();
   hint();
 }
 
 // What has the focus and goes leaves it to its neighbour.
-function disableUndo(is) {
-  if (is && document.activeElement === $('brush_undo')) $('brush_paint').focus();
-  $('brush_undo').disabled = is;
+function enable() {
+  for (const [node, all] of [[$('brush_undo'), strokes], [$('brush_redo'), undone]]) {
+    if (!all.length && document.activeElement === node) $('brush_paint').focus();
+    node.disabled = !all.length;
+  }
+}
+
+function add(one) {
+  strokes.push(one);
+  undone = [];
 }
 
 // The options that decide what is found.
@@ -114,6 +121,7 @@ async function open(of) {
   if (of !== state.current) return;
   item = of;
   strokes = [];
+  undone = [];
   base = null;
   off = of.own.off ?? [];
   counts = of.own.counts ?? {};
@@ -225,9 +233,9 @@ canvas.addEventListener('pointermove', (e) => {
 });
 const lifted = () => {
   if (!stroke) return;
-  strokes.push(stroke);
+  add(stroke);
   stroke = null;
-  disableUndo(false);
+  enable();
   hint();
 };
 on('pinched', () => { // two fingers do not paint: what the first one has begun was no stroke
@@ -271,7 +279,7 @@ canvas.addEventListener('keydown', (e) => {
   const [dx, dy] = steps[e.key] ?? [0, 0], from = [...cursor];
   cursor = [Math.min(item.size.width, Math.max(0, cursor[0] + dx * size() / 2)), Math.min(item.size.height, Math.max(0, cursor[1] + dy * size() / 2))];
   if (e.key === ' ' || e.shiftKey) {
-    strokes.push({ erase, size: size(), points: [from, cursor] });
+    add({ erase, size: size(), points: [from, cursor] });
     redraw();
   }
   placeSpot();
@@ -279,15 +287,18 @@ canvas.addEventListener('keydown', (e) => {
   $('say').textContent = t('{0} % from the left, {1} % from the top', ...[cursor[0] / item.size.width, cursor[1] / item.size.height].map((part) => Math.round(100 * part)));
 });
 
-function undo() {
-  strokes.pop();
+// Undone, or done again: the last stroke of one list goes to the other.
+function move(from, to) {
+  if (from.length) to.push(from.pop());
   redraw();
 }
+const undo = () => move(strokes, undone), redo = () => move(undone, strokes);
 
 button.addEventListener('click', () => (item ? keep() : open(state.current)));
 $('brush_paint').addEventListener('click', () => use(false));
 $('brush_erase').addEventListener('click', () => use(true));
 $('brush_undo').addEventListener('click', undo);
+$('brush_redo').addEventListener('click', redo);
 $('brush_done').addEventListener('click', () => keep(true));
 $('brush_look').addEventListener('click', () => {
   const region = seen(item.size);
@@ -302,9 +313,13 @@ $('brush_clear').addEventListener('click', () => {
   open(of);
 });
 addEventListener('keydown', (e) => {
-  if (!item) return;
-  if (e.key === 'z' && (e.ctrlKey || e.metaKey)) undo();
-  else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
+  if (!item || isTyping(e.target)) return;
+  const key = e.key.toLowerCase();
+  if ((e.ctrlKey || e.metaKey) && !e.altKey) { // both: AltGr, by which some keyboards have the brackets
+    if (key === 'y' || (key === 'z' && e.shiftKey)) redo();
+    else if (key === 'z') undo();
+    else return;
+  } else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
   else if (e.key === '[' || e.key === ']') {
     $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
     placeSpot();

@@ -70,6 +70,7 @@ export default {
   Erase: 'Radieren',
   Size: 'Größe',
   Undo: 'Rückgängig',
+  Redo: 'Wiederholen',
   'Start again': 'Neu beginnen',
   Keep: 'Behalten',
   'The mask could not be made.': 'Die Maske konnte nicht gemacht werden.',

@@ -70,6 +70,7 @@ export default {
   Erase: 'Borrar',
   Size: 'Tamaño',
   Undo: 'Deshacer',
+  Redo: 'Rehacer',
   'Start again': 'Empezar de nuevo',
   Keep: 'Conservar',
   'The mask could not be made.': 'No se pudo crear la máscara.',

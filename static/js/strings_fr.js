@@ -70,6 +70,7 @@ export default {
   Erase: 'Effacer',
   Size: 'Taille',
   Undo: 'Annuler',
+  Redo: 'Rétablir',
   'Start again': 'Recommencer',
   Keep: 'Conserver',
   'The mask could not be made.': 'Le masque n’a pas pu être créé.',

@@ -70,6 +70,7 @@ export default {
   Erase: '擦除',
   Size: '大小',
   Undo: '撤销',
+  Redo: '重做',
   'Start again': '重新开始',
   Keep: '保留',
   'The mask could not be made.': '无法生成蒙版。',

@@ -170,3 +170,43 @@ test('two fingers zoom and move, and paint nothing; one finger paints', async (t
   assert.deepEqual(await box(), moved, 'the picture stays');
   assert.equal(await page.evaluate(() => scrollY), 0);
 });
+
+test('redo brings back what was undone, until something else is painted; a field keeps its own keys', async (t) => {
+  const page = await looking(t, { boxes: [] }), redo = page.getByRole('button', { name: 'Redo' });
+  const { x, y } = await page.locator('#mask').boundingBox();
+  const painted = () => page.evaluate(() => {
+    const canvas = document.getElementById('mask'), copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return copy.getImageData(0, 0, canvas.width, canvas.height).data.filter((v, i) => i % 4 === 3 && v > 128).length;
+  });
+  const counts = [await painted()];
+  for (const at of [40, 90, 140]) {
+    await page.mouse.click(x + at, y + 40);
+    counts.push(await painted());
+  }
+  assert.deepEqual([...new Set(counts)].sort((a, b) => a - b), counts);
+  await redo.and(page.locator(':disabled')).waitFor(wait);
+  for (const [key, left] of [['z', 2], ['z', 1], ['y', 2], ['Shift+Z', 3], ['y', 3], ['z', 2], ['z', 1], ['z', 0], ['z', 0], ['Shift+Z', 1]]) {
+    await page.keyboard.press(`Control+${key}`);
+    assert.equal(await painted(), counts[left], key);
+  }
+  await redo.click();
+  assert.equal(await painted(), counts[2]);
+  await page.mouse.click(x + 40, y + 90);
+  const other = await painted();
+  assert.equal(await redo.isDisabled(), true);
+  await page.keyboard.press('Control+y');
+  assert.equal(await painted(), other);
+  await page.keyboard.press('Control+z');
+  await redo.focus();
+  await page.keyboard.press('Enter');
+  await page.locator('#brush_paint:focus').waitFor(wait); // nothing is left to redo: the focus stays among the tools
+  assert.equal(await painted(), other);
+
+  await page.locator('summary', { hasText: 'More options' }).click();
+  await page.locator('#option_suffix').focus();
+  await page.keyboard.type('be');
+  assert.equal(await page.locator('#option_suffix').inputValue(), 'be');
+  await page.keyboard.press('Control+z');
+  assert.equal(await painted(), other);
+});
