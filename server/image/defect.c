@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
@@ -19,16 +20,16 @@ const uint8_t defect_grays[DEFECT_GIVEN + 1] = {0, 240, 224, 208, 192, 255};
 bool defect_kinds_read(const char *text, unsigned *kinds)
 {
     unsigned found = 0;
-    if (!strcmp(text, "all") || !strcmp(text, "none")) {
-        *kinds = *text == 'a' ? DEFECT_ALL : 0;
+    if (!strcasecmp(text, "all") || !strcasecmp(text, "none")) {
+        *kinds = strcasecmp(text, "all") ? 0 : DEFECT_ALL;
         return true;
     }
     for (;; text++) {
         const size_t n = strcspn(text, ",");
         int kind = 0;
-        while (kind < DEFECT_KINDS && (strlen(defect_names[kind]) != n || strncmp(text, defect_names[kind], n) != 0))
+        while (kind < DEFECT_KINDS && (strlen(defect_names[kind]) != n || strncasecmp(text, defect_names[kind], n) != 0))
             kind++;
-        if (kind == DEFECT_KINDS || found & 1u << kind)
+        if (kind == DEFECT_KINDS)
             return false;
         found |= 1u << kind;
         text += n;

@@ -20,8 +20,8 @@ extern const char *const defect_names[DEFECT_KINDS];
 /* What a mask that others get shows of each value: a gray from 128 on, which they fill all the same. */
 extern const uint8_t defect_grays[DEFECT_GIVEN + 1];
 
-/* A set of kinds, a bit each, from "all", "none" or a list like "thin,dust"; false: it is none of these, or names one
- * twice. */
+/* A set of kinds, a bit each, from "all", "none" or a list like "thin,dust", also in capitals; false: it is none of
+ * these. */
 bool defect_kinds_read(const char *text, unsigned *kinds);
 void defect_kinds_text(unsigned kinds, char out[DEFECT_TEXT_MAX]);
 

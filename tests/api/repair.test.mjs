@@ -233,7 +233,11 @@ test('kinds: only those that are named are repaired, and a mask tells them by it
   });
   assert.deepEqual([done.options.repair_kinds, done.options.mask_kinds], ['thin', true]);
   assert.deepEqual(grays(Buffer.from(await (await fetch(server.url + done.links.mask)).arrayBuffer())), grays(both.bytes));
-  for (const bad of ['', 'thin,', 'thin,thin', 'scratch', 'all,thin'])
+  const twice = await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, repair_kinds: 'THIN,thin' } });
+  assert.deepEqual(grays(twice.bytes), { 240: 310 });
+  for (const every of ['ALL', 'stain,dust,Dust,crack,thin'])
+    assert.equal((await post(server, '/v1/restore', { picture: damaged, fields: { ...once, repair_kinds: every }, headers: json })).json.options.repair_kinds, 'all');
+  for (const bad of ['', 'thin,', 'thin, dust', 'scratch', 'all,thin'])
     assert.match((await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, repair_kinds: bad } })).json.detail, /^repair_kinds: /);
 });
 

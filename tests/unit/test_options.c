@@ -191,8 +191,9 @@ static void test_kinds(void **state)
     accept("repair_kinds", "all", "all");
     accept("repair_kinds", "none", "none");
     accept("repair_kinds", "stain,thin", "thin,stain");
+    accept("repair_kinds", "Dust,dust,THIN", "thin,dust");
     accept("repair_kinds", "thin,crack,dust,stain", "all");
-    static const char *const bad[] = {"", ",", "thin,", ",thin", "thin,,dust", "dust,dust", "thi", "thinn", "all,thin"};
+    static const char *const bad[] = {"", ",", "thin,", ",thin", "thin,,dust", "thi", "thinn", "all,thin"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse("repair_kinds", bad[i]);
 }
