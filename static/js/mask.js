@@ -245,6 +245,7 @@ on('pinched', () => { // two fingers do not paint: what the first one has begun 
 });
 canvas.addEventListener('pointerup', lifted);
 canvas.addEventListener('pointercancel', lifted);
+canvas.addEventListener('dblclick', (e) => e.stopPropagation()); // two dabs, which zoom nothing
 
 // By keys: the brush stands in the middle of what is seen, arrows move it, the space bar paints. A ring shows where it is.
 let cursor = null;

@@ -210,3 +210,13 @@ test('redo brings back what was undone, until something else is painted; a field
   await page.keyboard.press('Control+z');
   assert.equal(await painted(), other);
 });
+
+test('two dabs at one place are two dabs, and no zoom', async (t) => {
+  const page = await looking(t, { boxes: [] }), mask = page.locator('#mask'), had = await mask.boundingBox();
+  await page.mouse.dblclick(had.x + 40, had.y + 40);
+  assert.deepEqual(await mask.boundingBox(), had);
+  const undo = page.getByRole('button', { name: 'Undo' });
+  await undo.click();
+  await undo.click();
+  assert.equal(await undo.isDisabled(), true);
+});
