@@ -235,18 +235,23 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     return code;
 }
 
-/* What is found and what was sent become one mask, which is counted; what was sent is known as what it was sent for. A
- * gray that says a kind is not white where that is left alone. */
+/* Which grays of a mask that was sent are white. One that says a kind is not where that is left alone. */
+static void repair_whites(const struct restoration *r, bool white[256])
+{
+    for (int v = 0; v < 256; v++)
+        white[v] = v >= 128;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
+}
+
+/* What is found and what was sent become one mask, which is counted; what was sent is known as what it was sent for. */
 static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknown)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     const uint8_t *sent = r->mask->pixels;
     uint64_t counts[DEFECT_GIVEN + 1];
     bool white[256];
-    for (int v = 0; v < 256; v++)
-        white[v] = v >= 128;
-    for (int k = 0; k < DEFECT_KINDS; k++)
-        white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
+    repair_whites(r, white);
     for (size_t i = 0; i < pixels; i++)
         if (white[sent[i]]) {
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
@@ -255,6 +260,29 @@ static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknow
     defect_count(mask, r->picture->width, r->picture->height, counts);
     repair_shares(r, counts);
     r->damage.sent = true;
+}
+
+/* Where nothing is known, there is nothing to fill from: a mask that says so is refused, and what is found is left
+ * alone. */
+static enum error_code repair_unfillable(struct restoration *r, uint8_t *mask, bool *any, struct error *err)
+{
+    const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
+    const uint8_t *sent = r->mask ? r->mask->pixels : NULL;
+    bool white[256];
+    size_t count = 0;
+    repair_whites(r, white);
+    for (size_t i = 0; i < pixels && sent; i++)
+        count += white[sent[i]];
+    if (count == pixels)
+        return error_set(err, ERROR_INVALID, "mask: all of it is white, so nothing is left to fill the picture from");
+    restoration_note(r, "all-damaged",
+                     "all of the picture was taken for damage, and nothing is left to fill it from: nothing was "
+                     "repaired");
+    memset(mask, 0, pixels);
+    memset(r->damage.defects, 0, sizeof r->damage.defects);
+    repair_shares(r, (const uint64_t[DEFECT_GIVEN + 1]){0});
+    *any = false;
+    return OK;
 }
 
 struct show_loop {
@@ -342,6 +370,8 @@ enum error_code repair_step(struct step *step, struct error *err)
     }
     if (code == OK && r->mask)
         repair_combine(r, mask, unknown);
+    if (code == OK && !r->damage_only && !memchr(unknown, 0, pixels))
+        code = repair_unfillable(r, mask, &any, err);
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, unknown, r->options.repair_strength, err);
     repair_keep_room(step, unknown, room);

@@ -372,6 +372,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} fiel während der Arbeit an diesem Bild aus und wurde neu gestartet.',
   'note device-changed': '{0} fiel noch einmal aus; ein anderes Gerät hat dieses Bild restauriert.',
+  'note all-damaged': 'Das ganze Bild wurde für Schaden gehalten, und nichts bleibt, woraus es zu füllen wäre: nichts wurde repariert.',
   'note no-damage-detector': 'Keine Schadenssuche ist installiert oder gewählt: nichts wurde repariert.',
   'note transparent': 'Das Bild hat Transparenz und wird nur dann repariert, wenn alles Gefundene repariert werden soll.',
   'note no-upscaler': 'Kein Vergrößerungsnetz ist installiert: der Hintergrund wurde nur vergrößert (Lanczos4).',

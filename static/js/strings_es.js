@@ -372,6 +372,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} falló mientras trabajaba en esta imagen y se volvió a iniciar.',
   'note device-changed': '{0} volvió a fallar; otro dispositivo restauró esta imagen.',
+  'note all-damaged': 'Toda la imagen se tomó por daño y no queda nada con que rellenarla: no se reparó nada.',
   'note no-damage-detector': 'No hay ningún buscador de daños instalado o elegido: no se reparó nada.',
   'note transparent': 'La imagen tiene transparencia y solo se repara si se pide reparar todo lo encontrado.',
   'note no-upscaler': 'No hay ninguna red de ampliación instalada: el fondo solo se amplió (Lanczos4).',

@@ -372,6 +372,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} est tombé en panne pendant le travail sur cette image et a été relancé.',
   'note device-changed': '{0} est de nouveau tombé en panne ; un autre appareil a restauré cette image.',
+  'note all-damaged': 'Toute l’image a été prise pour un dégât, et il ne reste rien pour la combler : rien n’a été réparé.',
   'note no-damage-detector': 'Aucun détecteur de dégâts n’est installé ou choisi : rien n’a été réparé.',
   'note transparent': 'L’image a de la transparence et n’est réparée que si tout ce qui est trouvé doit l’être.',
   'note no-upscaler': 'Aucun réseau d’agrandissement n’est installé : l’arrière-plan a seulement été agrandi (Lanczos4).',

@@ -372,6 +372,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '处理这张图片时 {0} 曾中断，已重新启动。',
   'note device-changed': '{0} 再次中断，这张图片由另一台设备修复。',
+  'note all-damaged': '整幅图像都被判为损伤，没有可用来填补的内容：未做任何修补。',
   'note no-damage-detector': '没有安装或选择损伤检测网络：未做任何修补。',
   'note transparent': '图片含有透明部分，只有选择修补所有找到的损伤时才会修补。',
   'note no-upscaler': '没有安装放大网络：背景只做了普通放大（Lanczos4）。',

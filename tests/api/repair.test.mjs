@@ -281,6 +281,31 @@ test('masks that are refused', async () => {
   assert.match((await post(server, '/v1/restore', { body })).json.detail, /^mask: sent more than once/);
 });
 
+test('where nothing is left to fill from, a mask is refused, and what is found is left alone with a note', async () => {
+  const white = painted(() => [255, 255, 255]), green = painted(() => [0, 255, 0]);
+  const json = { Accept: 'application/json' }, refused = /^mask: all of it is white, so nothing is left to fill the picture from/;
+  for (const fields of [once, { ...once, mask_mode: 'add' }, { ...once, fill: 'filler' }]) {
+    const answer = await withMask('/v1/restore', damaged, white, fields);
+    assert.equal(answer.status, 400);
+    assert.match(answer.json.detail, refused);
+  }
+  assert.equal((await withMask('/v1/restore', damaged, white, { ...once, mask_mode: 'remove' })).status, 200);
+  assert.equal((await withMask('/v1/damage', damaged, white, { damage_detector: 'starter' })).status, 200);
+  const left = await post(server, '/v1/restore', { picture: green, fields: once });
+  assert.equal(left.status, 200);
+  assert.deepEqual(decodePng(left.bytes).pixels, decodePng(green).pixels);
+  const report = await post(server, '/v1/restore', { picture: green, fields: once, headers: json });
+  assert.match(report.json.notes.join(), /^all of the picture was taken for damage/);
+  assert.equal(report.json.damage.share, 0);
+  fs.writeFileSync(path.join(folder, 'all.png'), damaged);
+  fs.writeFileSync(path.join(folder, 'white.png'), white);
+  const r = spawnSync(binary, ['restore', 'all.png', '-o', 'none.png', '--mask', 'white.png', '--version', 'none', '--bg_upsampler', 'none',
+    '--device', 'cpu'], { cwd: folder, encoding: 'utf8' });
+  assert.notEqual(r.status, 0);
+  assert.match(r.stderr, /mask: all of it is white/);
+  assert.equal(fs.existsSync(path.join(folder, 'none.png')), false);
+});
+
 test('--mask, --save_mask and kinds', () => {
   fs.writeFileSync(path.join(folder, 'photo.png'), damaged);
   fs.writeFileSync(path.join(folder, 'square.png'), square);
