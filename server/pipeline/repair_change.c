@@ -230,6 +230,7 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
     const struct fill_cut *cut = w->cut;
     const int left = w->column * cut->core_width - cut->blend, right = left + cut->core_width + 2 * cut->blend;
     const float down = change_share(cut->core_height, cut->blend, y, w->row, cut->rows);
+    struct fill_grain_row grain = {.w = w, .y = y};
     const float *row = w->rgb + (y - w->y) * cut->width - w->x;
     for (size_t i = changes_find(changes, y, left); i < changes->row_ends[y]; i++) {
         struct fill_change *change = &changes->list[i];
@@ -237,8 +238,9 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
         if (x >= right)
             break;
         const float share = down * change_share(cut->core_width, cut->blend, x, w->column, cut->columns);
+        const float rough = fill_grain_at(&grain, x, change->away);
         for (int c = 0; c < 3; c++)
-            change->rgb[c] += share * row[c * cut->pixels + x];
+            change->rgb[c] += share * (row[c * cut->pixels + x] + rough);
     }
 }
 
@@ -317,10 +319,8 @@ static void changes_add_band(void *context, int item)
         const int first = w->row * w->cut->core_height - w->cut->blend,
                   last = (w->row + 1) * w->cut->core_height + w->cut->blend;
         for (int y = loop->top + begin; y < loop->top + end; y++)
-            if (y >= first && y < last) {
-                fill_roughen(w, y - w->y);
+            if (y >= first && y < last)
                 change_add(loop->apply.changes, w, y);
-            }
     }
     if (loop->apply.to)
         change_apply_rows(&loop->apply, loop->top + begin, loop->top + end);

@@ -205,16 +205,10 @@ static void fill_smooth_item(void *context, int item)
         fill_smooth(w);
 }
 
-/* Whether nothing else uses a window's scratch until the window is finished: the other flight would. */
-static bool fill_keeps_scratch(const struct fill *f)
-{
-    return f->flight_count == 1;
-}
-
 static void fill_grain_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_grain(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
+    fill_grain(fill_window_of(work, item), item % work->parts);
 }
 
 static void fill_take_item(void *context, int item)
@@ -228,7 +222,7 @@ static void fill_take_item(void *context, int item)
 static void fill_lack_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_lack(fill_window_of(work, item), item % work->parts, fill_keeps_scratch(work->f));
+    fill_lack(fill_window_of(work, item), item % work->parts);
 }
 
 /* All that is done with windows before the network gets them. */
@@ -343,7 +337,7 @@ static bool fill_any_grain(const struct fill_flight *flight)
     bool any = false;
     for (int i = 0; i < flight->count; i++)
         for (int k = 0; k < fill_window_blocks(flight->windows[i].cut); k++)
-            any = any || flight->windows[i].grain[k] > 0;
+            any = any || flight->windows[i].grain[k].deviation > 0;
     return any;
 }
 

@@ -1,12 +1,10 @@
-/* Grain: what a smooth fill lacks of it. */
+/* Grain: what a fill lacks of it. What is around has grain as far as its calmest cells have it: structure is elsewhere.
+ * How fine it is shows in how much more of it there is between pixels that are farther apart. */
 #include <math.h>
-#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/pipeline/repair_private.h"
-
-/* px from what is known: from here on a hole gets all of the grain, from FILL_GRAIN_FROM on some. */
-#define FILL_GRAIN_FULL 8.0f
 
 /* A bell curve of variance 1, the same for a place whenever it is asked for: four bytes of a hash (splitmix64). */
 static float grain_noise(int x, int y)
@@ -46,202 +44,298 @@ static struct grain_part grain_part(const struct fill_window *w, int block)
     return part;
 }
 
-/* Distances, and rows of luminance. */
+#define GRAIN_CELL 8
+#define GRAIN_RING 16 /* rows of luminance: those of a cell, and two more on both sides */
+
+/* Rows of luminance, one as it comes, and three of sums; which columns have a hole. */
 size_t fill_block_bytes(const struct fill_cut *cut)
 {
     const struct fill_cut *of = cut->grain ? cut->grain : cut;
-    return fill_window_align((size_t)of->pixels + 8 * (size_t)of->width * sizeof(float));
+    return fill_window_align((size_t)of->width * ((GRAIN_RING + 3 + 3) * sizeof(float) + 1));
 }
 
-static void *grain_block_room(const struct fill_window *w, int block)
+static float *grain_block_room(const struct fill_window *w, int block)
 {
-    return (char *)w->scratch + (size_t)block * fill_block_bytes(w->cut);
+    return (float *)((char *)w->scratch + (size_t)block * fill_block_bytes(w->cut));
 }
 
-/* The luminance of some known pixels; of others it is not used. */
-static void grain_light(const float *restrict row, float *restrict light, int count)
+/* ---- how much there is ------------------------------------------------------------------------------------------- */
+
+#define GRAIN_STEPS 1024 /* of 1/32 level */
+
+/* How many cells or pixels are how rough: each by a pixel's distance from the mean of its four neighbours, which are
+ * one px from it, or two. */
+struct grain_counts {
+    int of[2][GRAIN_STEPS], all;
+};
+
+static void grain_count(struct grain_counts *counts, int which, float rough)
 {
-    for (int i = 0; i < count; i++)
+    const float step = rough * 32;
+    counts->of[which][step < GRAIN_STEPS - 1 ? (int)step : GRAIN_STEPS - 1]++;
+}
+
+/* What one of so many of them does not reach. */
+static float grain_calmest(const struct grain_counts *counts, int which, int many)
+{
+    int below = 0, i = 0;
+    while (i < GRAIN_STEPS - 1 && many * (below += counts->of[which][i]) < counts->all)
+        i++;
+    return ((float)i + 0.5f) / 32;
+}
+
+/* Adds a row to sums: the luminance, and how rough it is. */
+static void grain_row_sums(const float *const restrict rows[5], int count, float *restrict light, float *restrict near,
+                           float *restrict far)
+{
+    const float *restrict a = rows[0], *restrict b = rows[1], *restrict c = rows[2], *restrict d = rows[3],
+                          *restrict e = rows[4];
+    for (int x = 2; x < count - 2; x++) {
+        light[x] += c[x];
+        near[x] += fabsf(c[x] - (c[x - 1] + c[x + 1] + b[x] + d[x]) / 4);
+        far[x] += fabsf(c[x] - (c[x - 2] + c[x + 2] + a[x] + e[x]) / 4);
+    }
+}
+
+/* A row of a part's luminance: 0 beyond the picture, where all are holes. */
+static void grain_light(const struct fill_window *w, const struct grain_part *part, int y, float *row, float *light)
+{
+    const int there = fill_inside(w, part->top + y) - part->left, many = part->width,
+              inside = there < 0      ? 0
+                       : there < many ? there
+                                      : many;
+    if (inside)
+        repair_row(w->picture, w->y + part->top + y, w->x + part->left, inside, row);
+    for (int i = 0; i < inside; i++)
         light[i] = 0.299f * row[3 * i] + 0.587f * row[3 * i + 1] + 0.114f * row[3 * i + 2];
+    memset(light + inside, 0, sizeof *light * (size_t)(many - inside));
 }
 
-#define GRAIN_STEPS 256 /* eighths */
-
-/* How far a pixel is from the mean of its 3 × 3, in eighths: in whole ones, 255 at most. */
-static inline int grain_step(const float *a, const float *b, const float *c)
+static void grain_or(uint8_t *restrict any, const uint8_t *restrict mask, int count)
 {
-    const float sum = a[-1] + a[0] + a[1] + b[-1] + b[0] + b[1] + c[-1] + c[0] + c[1];
-    const float far = 8 * fabsf(b[0] - sum / 9);
-    return far < 255 ? (int)far : 255;
+    for (int x = 0; x < count; x++)
+        any[x] |= mask[x];
 }
 
-static void grain_row_steps(const float *light, int stride, int count, uint8_t *restrict step)
-{
-    for (int x = 1; x < count - 1; x++)
-        step[x] = (uint8_t)grain_step(light + x, light + stride + x, light + 2 * stride + x);
-}
+/* How far from black and white a cell is that has all of its grain. */
+#define GRAIN_CLIPPED 8
 
-/* The median of steps, as the deviation of a bell curve. */
-static float grain_median(const int counts[2][GRAIN_STEPS])
+/* Counts the cells of eight rows that have no hole, nor one up to two px beside them. */
+static void grain_cells(const struct fill_window *w, const struct grain_part *part, int y, float *room,
+                        struct grain_counts *counts)
 {
-    int all = 0, below = 0;
-    for (int i = 0; i < GRAIN_STEPS; i++)
-        all += counts[0][i] + counts[1][i];
-    for (int i = 0; i < GRAIN_STEPS; i++) {
-        below += counts[0][i] + counts[1][i];
-        if (all && 2 * below >= all)
-            return (float)i / 8 * 1.4826f; /* the median of a bell curve's size is 0.6745 of its deviation */
+    const int many = part->width;
+    float *sums = room + (GRAIN_RING + 3) * many;
+    uint8_t *holes = (uint8_t *)(sums + 3 * many);
+    memset(sums, 0, 3 * (size_t)many * sizeof *sums);
+    memset(holes, 0, (size_t)many);
+    for (int i = y - 2; i < y + GRAIN_CELL + 2; i++)
+        grain_or(holes, w->mask + (part->top + i) * w->cut->width + part->left, many);
+    for (int i = y; i < y + GRAIN_CELL; i++) {
+        const float *rows[5];
+        for (int k = 0; k < 5; k++)
+            rows[k] = room + (i + k - 2) % GRAIN_RING * many;
+        grain_row_sums(rows, many, sums, sums + many, sums + 2 * many);
     }
-    return 0;
-}
-
-#define GRAIN_ROWS 4 /* of the known pixels the median is that of every fourth row: there are enough of them */
-
-/* The grain of a part's known pixels: how far they are from the mean of their 3 × 3, which has no hole. */
-static float grain_known(const struct fill_window *w, const struct grain_part *part, float *room)
-{
-    const int width = w->cut->width, many = part->width;
-    float *light = room, *row = room + 3 * (size_t)many;
-    uint8_t *step = (uint8_t *)(row + 3 * (size_t)many);
-    int counts[2][GRAIN_STEPS] = {0}; /* in turns: neighbours are often alike */
-    for (int y = 1; y < part->height - 1; y += GRAIN_ROWS) {
-        const uint8_t *mask = w->mask + (size_t)(part->top + y) * (size_t)width + (size_t)part->left;
-        for (int i = 0; i < 3; i++) {
-            const int at = part->top + y + i - 1, there = fill_inside(w, at) - part->left,
-                      inside = there < 0      ? 0
-                               : there < many ? there
-                                              : many;
-            if (inside)
-                repair_row(w->picture, w->y + at, w->x + part->left, inside, row);
-            memset(row + 3 * inside, 0, 3 * sizeof *row * (size_t)(many - inside));
-            grain_light(row, light + (size_t)i * (size_t)many, many);
-        }
-        grain_row_steps(light, many, many, step);
-        for (int x = 1; x < many - 1; x++) {
-            const uint8_t *a = mask - width + x, *b = mask + x, *c = mask + width + x;
-            const int holes = a[-1] + a[0] + a[1] + b[-1] + b[0] + b[1] + c[-1] + c[0] + c[1];
-            counts[x % 2][step[x]] += holes == 0;
-        }
+    for (int x = 2; x + GRAIN_CELL + 2 <= many; x += GRAIN_CELL) {
+        float cell[3] = {0};
+        bool known = true;
+        for (int i = x - 2; i < x + GRAIN_CELL + 2; i++)
+            known = known && !holes[i];
+        for (int k = 0; k < 3 && known; k++)
+            for (int i = x; i < x + GRAIN_CELL; i++)
+                cell[k] += sums[k * many + i] / (GRAIN_CELL * GRAIN_CELL);
+        if (!known || cell[0] < GRAIN_CLIPPED || cell[0] > 255 - GRAIN_CLIPPED)
+            continue;
+        counts->all++;
+        grain_count(counts, 0, cell[1]);
+        grain_count(counts, 1, cell[2]);
     }
-    return grain_median(counts);
 }
 
-/* A part's holes of a row: from *first to *last of the list. */
-static void grain_part_holes(const struct fill_window *w, const struct grain_part *part, int y, int *first, int *last)
+/* The variance of a pixel's distance from the mean of its neighbours `apart` px away, of grain of variance 1 that is as
+ * white noise blurred by `blur` px. */
+static float grain_variance(float blur, float apart)
+{
+    const float like = expf(-apart * apart / fmaxf(4 * blur * blur, 1e-6f)), square = like * like;
+    return 1.25f - 2 * like + square / 2 + square * square / 4; /* at 1, sqrt 2 and 2 times the distance */
+}
+
+#define GRAIN_BLUR 2.0f
+#define GRAIN_CELLS 16     /* fewer say nothing */
+#define GRAIN_BELL 1.2533f /* a bell curve's deviation by its mean size */
+#define GRAIN_CALM 1.09f   /* a cell's roughness by that of the calmest tenth: 1.09 of white noise, 1.13 of blurred */
+#define GRAIN_QUARTER 0.3186f /* a quarter of a bell curve is nearer than this to its middle */
+/* Deviations: below the first, nobody sees grain, and what looks like it is structure or a camera's noise; all of it is
+ * added from the second on. */
+#define GRAIN_FAINT 1.5f
+#define GRAIN_CLEAR 3.0f
+/* How rough the calmest fiftieth of the cells is beside the calmest tenth. Grain is nearly as rough in all cells that
+ * have no structure: 0.9, if it is blurred by 1.2 px 0.84 and more, among structure less; structure alone has 0.2 to
+ * 0.7. By so much less it is grain for certain, or not at all. */
+#define GRAIN_EVEN(blur) (0.9f - 0.05f * (blur))
+#define GRAIN_SURE 0.07f
+#define GRAIN_UNSURE 0.14f
+
+/* The grain of a part's known pixels. */
+static struct fill_grain grain_known(const struct fill_window *w, const struct grain_part *part, float *room)
+{
+    struct grain_counts counts = {0};
+    struct fill_grain grain = {0};
+    int read = 0;
+    for (int y = 2; y + GRAIN_CELL + 2 <= part->height; y += GRAIN_CELL) {
+        for (; read < y + GRAIN_CELL + 2; read++)
+            grain_light(w, part, read, room + GRAIN_RING * part->width, room + read % GRAIN_RING * part->width);
+        grain_cells(w, part, y, room, &counts);
+    }
+    if (counts.all < GRAIN_CELLS)
+        return grain;
+    float variances[2], low = 0, high = GRAIN_BLUR;
+    for (int i = 0; i < 2; i++) {
+        const float deviation = GRAIN_BELL * GRAIN_CALM * grain_calmest(&counts, i, 10);
+        variances[i] = fmaxf(deviation * deviation - 1.25f / 12, 0); /* without what rounding adds */
+    }
+    for (int i = 0; i < 12; i++) {
+        const float blur = (low + high) / 2;
+        if (variances[1] * grain_variance(blur, 1) > variances[0] * grain_variance(blur, 2))
+            low = blur;
+        else
+            high = blur;
+    }
+    const float all = sqrtf(variances[1] / grain_variance(low, 2)),
+                seen = (all - GRAIN_FAINT) / (GRAIN_CLEAR - GRAIN_FAINT),
+                even = grain_calmest(&counts, 1, 50) / grain_calmest(&counts, 1, 10),
+                sure = (even - GRAIN_EVEN(low) + GRAIN_UNSURE) / (GRAIN_UNSURE - GRAIN_SURE);
+    grain.deviation = all * fminf(fmaxf(seen, 0), 1) * fminf(fmaxf(sure, 0), 1);
+    grain.blur = low;
+    grain.rough = sqrtf(variances[1]);
+    return grain;
+}
+
+/* A part's holes of a row, or what is near them: from *first to *last of the list. */
+static void grain_part_places(const struct fill_window *w, const struct grain_part *part, const uint32_t *places,
+                              const int *ends, int y, int *first, int *last)
 {
     const uint32_t from = (uint32_t)((part->top + y) * w->cut->width + part->left), to = from + (uint32_t)part->width;
-    *first = fill_window_first(w->hole_ends, part->top + y);
-    *last = w->hole_ends[part->top + y];
-    while (*first < *last && w->holes[*first] < from)
+    *first = fill_window_first(ends, part->top + y);
+    *last = ends[part->top + y];
+    while (*first < *last && places[*first] < from)
         ++*first;
-    while (*last > *first && w->holes[*last - 1] >= to)
+    while (*last > *first && places[*last - 1] >= to)
         --*last;
 }
 
-/* The grain of what a part's holes are filled with. */
-static float grain_filled(const struct fill_window *w, const struct grain_part *part)
+static bool grain_any_hole(const struct fill_window *w, const struct grain_part *part)
+{
+    bool any = false;
+    for (int y = 0, first, last; y < part->height && !any; y++) {
+        grain_part_places(w, part, w->holes, w->hole_ends, y, &first, &last);
+        any = first < last;
+    }
+    return any;
+}
+
+void fill_grain(struct fill_window *w, int block)
+{
+    const struct grain_part part = grain_part(w, block);
+    w->grain[block] =
+        grain_any_hole(w, &part) ? grain_known(w, &part, grain_block_room(w, block)) : (struct fill_grain){0};
+}
+
+/* ---- what a fill lacks ------------------------------------------------------------------------------------------- */
+
+static float grain_luminance(const float *rgb, int plane)
+{
+    return 0.299f * rgb[0] + 0.587f * rgb[plane] + 0.114f * rgb[2 * plane];
+}
+
+/* Of a part's fill, how rough its holes are, and how far from what was there it is beside them: what it takes away. */
+static void grain_filled(const struct fill_window *w, const struct grain_part *part, float *holes, float *taken)
 {
     const int pixels = w->cut->pixels, width = w->cut->width;
-    int counts[2][GRAIN_STEPS] = {0};
-    for (int y = 1, first, last; y < part->height - 1; y++) {
-        grain_part_holes(w, part, y, &first, &last);
+    struct grain_counts counts[2] = {0};
+    for (int y = 2, first, last; y < part->height - 2; y++) {
+        grain_part_places(w, part, w->near, w->near_ends, y, &first, &last);
         for (int i = first; i < last; i++) {
-            const int at = (int)w->holes[i], x = at % width - part->left;
-            float light[9];
-            if (x < 1 || x > part->width - 2)
+            const int at = (int)w->near[i], x = at % width - part->left;
+            const bool hole = w->mask[at];
+            const float *v = w->rgb + at;
+            float was[3], rough = grain_luminance(v, pixels);
+            if (x < 2 || x > part->width - 3)
                 continue;
-            for (int k = 0; k < 9; k++) {
-                const float *v = w->rgb + at + (k / 3 - 1) * width + k % 3 - 1;
-                light[k] = 0.299f * v[0] + 0.587f * v[pixels] + 0.114f * v[2 * pixels];
+            if (hole) {
+                rough -= (grain_luminance(v - 2, pixels) + grain_luminance(v + 2, pixels) +
+                          grain_luminance(v - 2 * width, pixels) + grain_luminance(v + 2 * width, pixels)) /
+                         4;
+            } else {
+                repair_row(w->picture, w->y + part->top + y, w->x + at % width, 1, was);
+                rough -= grain_luminance(was, 1);
             }
-            counts[x % 2][grain_step(light + 1, light + 4, light + 7)]++;
+            grain_count(&counts[hole], 0, fabsf(rough));
+            counts[hole].all++;
         }
     }
-    return grain_median(counts);
+    *holes = counts[1].all ? grain_calmest(&counts[1], 0, 4) / GRAIN_QUARTER : 0;
+    *taken = counts[0].all ? grain_calmest(&counts[0], 0, 4) / GRAIN_QUARTER : 0;
 }
 
-#define GRAIN_FAR 254 /* farther than any distance that counts */
-
-/* How far a hole's pixel is from what is known, in steps to any of eight neighbours, as far as the neighbours of one
- * half have it: those before it, then, with sign -1, those after it. Beyond the part nothing is known. */
-static void grain_distance(uint8_t *far, const struct grain_part *part, int at, int sign)
+/* The kernel that blurs white noise so far and leaves its variance. */
+static void grain_kernel(struct fill_grain *grain)
 {
-    const int x = at % part->width, y = at / part->width;
-    int least = far[at];
-    for (int k = 0; k < 4; k++) {
-        const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
-        if (u >= 0 && v >= 0 && u < part->width && v < part->height)
-            least = far[v * part->width + u] + 1 < least ? far[v * part->width + u] + 1 : least;
+    float squares = 0;
+    grain->radius = 0;
+    for (int i = 0; i <= GRAIN_RADIUS; i++) {
+        grain->kernel[i] = expf(-(float)(i * i) / fmaxf(2 * grain->blur * grain->blur, 1e-6f));
+        squares += (i ? 2 : 1) * grain->kernel[i] * grain->kernel[i];
+        if (grain->kernel[i] > 0.02f)
+            grain->radius = i;
     }
-    far[at] = (uint8_t)least;
+    for (int i = 0; i <= GRAIN_RADIUS; i++)
+        grain->kernel[i] /= sqrtf(squares);
 }
 
-/* How far all of a part's holes are from what is known. */
-static void grain_distances(const struct fill_window *w, const struct grain_part *part, uint8_t *far)
+void fill_lack(struct fill_window *w, int block)
 {
-    const int width = w->cut->width;
-    memset(far, 0, (size_t)part->width * (size_t)part->height);
-    for (int pass = 0; pass < 3; pass++)
-        for (int i = 0, first, last; i < part->height; i++) {
-            const int y = pass < 2 ? i : part->height - 1 - i, shift = (part->top + y) * width + part->left;
-            grain_part_holes(w, part, y, &first, &last);
-            for (int k = first; k < last; k++) {
-                const int at = y * part->width + (int)w->holes[pass < 2 ? k : last - 1 - (k - first)] - shift;
-                if (pass == 0)
-                    far[at] = GRAIN_FAR;
-                else
-                    grain_distance(far, part, at, pass == 1 ? 1 : -1);
-            }
-        }
-}
-
-void fill_grain(struct fill_window *w, int block, bool far)
-{
-    const struct grain_part part = grain_part(w, block);
-    w->grain[block] = atomic_load_explicit(&w->deep[block], memory_order_relaxed)
-                          ? grain_known(w, &part, grain_block_room(w, block))
-                          : 0;
-    if (far && w->grain[block] > 0)
-        grain_distances(w, &part, grain_block_room(w, block));
-}
-
-void fill_lack(struct fill_window *w, int block, bool far_known)
-{
-    if (w->grain[block] <= 0)
+    struct fill_grain *grain = &w->grain[block];
+    if (grain->deviation <= 0)
         return;
     const struct grain_part part = grain_part(w, block);
-    const float own = w->plain ? 0 : grain_filled(w, &part), lack = w->grain[block] * w->grain[block] - own * own;
-    w->grain[block] = lack > 0 ? sqrtf(lack) : 0;
-    if (w->grain[block] > 0 && !far_known)
-        grain_distances(w, &part, grain_block_room(w, block));
-}
-
-/* A block's part of a row. */
-static void grain_roughen(struct fill_window *w, int block, int y)
-{
-    const struct grain_part part = grain_part(w, block);
-    const int width = w->cut->width, pixels = w->cut->pixels;
-    const uint8_t *far = grain_block_room(w, block);
-    int first, last;
-    grain_part_holes(w, &part, y - part.top, &first, &last);
-    for (int i = first; i < last; i++) {
-        const int at = (int)w->holes[i], x = at % width;
-        const int away = far[(y - part.top) * part.width + x - part.left];
-        const float inside = ((float)away - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
-        if (inside <= 0 || x < part.core_left || x >= part.core_right)
-            continue;
-        const float noise = w->grain[block] * fminf(inside, 1) * grain_noise(w->x + x, w->y + y);
-        for (int c = 0; c < 3; c++)
-            w->rgb[c * pixels + at] += noise;
+    float holes = 0, taken = 0;
+    if (!w->plain)
+        grain_filled(w, &part, &holes, &taken);
+    const float own = holes / fmaxf(grain->rough, 0.01f);
+    grain->lack[0] = grain->deviation * sqrtf(fmaxf(1 - own * own, 0));
+    taken = fminf(taken, grain->deviation);
+    for (int away = 1; away <= REPAIR_FEATHER; away++) { /* mixed with what was there */
+        const float share = 1 - (float)away / (REPAIR_FEATHER + 1);
+        grain->lack[away] = taken * sqrtf(1 - (1 - share) * (1 - share)) / share;
     }
+    grain_kernel(grain);
 }
 
-void fill_roughen(struct fill_window *w, int y)
+static float grain_column(const struct fill_grain *grain, int x, int y)
 {
-    const struct fill_cut *grain = w->cut->grain;
-    const int columns = grain ? grain->columns : 1, at = grain ? y / grain->core_height : 0,
-              row = grain && at >= grain->rows ? grain->rows - 1 : at;
-    for (int block = row * columns; block < (row + 1) * columns; block++)
-        if (w->grain[block] > 0)
-            grain_roughen(w, block, y);
+    float sum = grain->kernel[0] * grain_noise(x, y);
+    for (int i = 1; i <= grain->radius; i++)
+        sum += grain->kernel[i] * (grain_noise(x, y - i) + grain_noise(x, y + i));
+    return sum;
+}
+
+float fill_grain_at(struct fill_grain_row *row, int x, int away)
+{
+    const struct fill_window *w = row->w;
+    const struct fill_grain *grain = &w->grain[fill_block_of(w, x - w->x, row->y - w->y)];
+    if (grain->deviation <= 0)
+        return 0;
+    const int count = 2 * grain->radius + 1;
+    const bool next = grain == row->grain && x == row->x + 1;
+    memmove(row->columns, row->columns + 1, sizeof *row->columns * (size_t)(count - 1));
+    for (int i = next ? count - 1 : 0; i < count; i++)
+        row->columns[i] = grain_column(grain, x + i - grain->radius, row->y);
+    row->grain = grain;
+    row->x = x;
+    float sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += grain->kernel[abs(i - grain->radius)] * row->columns[i];
+    return grain->lack[away] * sum;
 }

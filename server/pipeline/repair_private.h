@@ -10,8 +10,7 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
 
-#define FILL_GRAIN_FROM 2 /* px from what is known: farther in a hole the fill gets grain */
-#define FILL_KNOWN 0.125  /* of a window: with less it is empty, shows little else than a hole */
+#define FILL_KNOWN 0.125 /* of a window: with less it is empty, shows little else than a hole */
 
 /* How a picture is cut: windows of one size, each around a core with an eighth of it on all sides. Two cores are
  * blended `blend` px to both sides of their border. */
@@ -25,6 +24,17 @@ struct fill_cut {
 struct fill_coarse {
     float *rgb;
     int width, height;
+};
+
+#define GRAIN_RADIUS 5 /* px */
+
+/* A block's grain, on the 8-bit scale. */
+struct fill_grain {
+    float deviation, blur; /* around the holes: as white noise blurred by so many px; 0: none to be added */
+    float rough;           /* deviation of a pixel from the mean of its four neighbours two px from it */
+    float lack[3];         /* deviation: of holes, of what is one px from them, and two */
+    float kernel[GRAIN_RADIUS + 1];
+    int radius;
 };
 
 /* A window at work. Colours are three planes of its size, of which what is near holes alone is set: on the 8-bit scale;
@@ -43,11 +53,8 @@ struct fill_window {
     int *hole_ends, *near_ends; /* of each row */
     int *lefts,
         *rights; /* of each row, the columns of its first hole and of its last; beyond each other: it has none */
-    /* Of each block, which has a grain of its own: one of its holes is wide enough for grain; standard deviation, on
-     * the 8-bit scale. */
-    atomic_bool *deep;
-    float *grain;
-    struct pull pull; /* of what is known */
+    struct fill_grain *grain; /* of each block */
+    struct pull pull;         /* of what is known */
     void *scratch;
 };
 
@@ -87,7 +94,7 @@ void fill_begin(struct fill_window *w); /* the window */
 /* Reads which pixels are holes; smooth: and all others, to fill holes smoothly. */
 void fill_read(struct fill_window *w, int y, bool smooth);
 void fill_count(struct fill_window *w, bool smooth); /* the window */
-/* Lists holes, counts what is near them, sets `deep`. */
+/* Lists holes, counts what is near them. */
 void fill_list(struct fill_window *w, int y, bool smooth);
 void fill_count_near(struct fill_window *w); /* the window */
 /* Lists what is near holes, and fills them: from the reduced picture, if the window is empty; blank: with nothing, if
@@ -103,14 +110,23 @@ enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image 
 
 /* ---- grain ------------------------------------------------------------------------------------------------------- */
 
-size_t fill_block_bytes(const struct fill_cut *cut); /* of the scratch */
-/* Measures a block's; far: and how far its holes' pixels are from what is known, which stays in the scratch. */
-void fill_grain(struct fill_window *w, int block, bool far);
-/* What a block's fill lacks of it, before any is added, since blocks see what others are filled with. far_known: how
- * far its holes' pixels are is in the scratch; else it is then. */
-void fill_lack(struct fill_window *w, int block, bool far_known);
-/* Adds to a row what it lacks, in deep holes: in thin ones nobody misses it, and it is an error. */
-void fill_roughen(struct fill_window *w, int y);
+size_t fill_block_bytes(const struct fill_cut *cut);          /* of the scratch */
+int fill_block_of(const struct fill_window *w, int x, int y); /* that a place of the window lies in */
+/* Measures a block's around its holes. */
+void fill_grain(struct fill_window *w, int block);
+/* And then what its fill lacks of it. */
+void fill_lack(struct fill_window *w, int block);
+
+/* A row of the picture that gets grain. */
+struct fill_grain_row {
+    const struct fill_window *w;
+    int y, x;                       /* x: of the last place */
+    const struct fill_grain *grain; /* its block's; NULL at first */
+    float columns[2 * GRAIN_RADIUS + 1];
+};
+
+/* What a place lacks that is so many px from the mask, 2 at most. Fast for one after the other. */
+float fill_grain_at(struct fill_grain_row *row, int x, int away);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 

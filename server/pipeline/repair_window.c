@@ -39,12 +39,13 @@ static size_t window_blocks(const struct fill_cut *cut)
 /* In floats, which are as large as what else a window has but its mask. */
 static size_t window_floats(const struct fill_cut *cut)
 {
-    return (size_t)cut->pixels * 5 + (size_t)cut->height * 4 + window_blocks(cut);
+    return (size_t)cut->pixels * 5 + (size_t)cut->height * 4;
 }
 
 size_t fill_window_bytes(const struct fill_cut *cut)
 {
-    return fill_window_align(window_floats(cut) * sizeof(float) + (size_t)cut->pixels + window_blocks(cut));
+    return fill_window_align(window_floats(cut) * sizeof(float) + window_blocks(cut) * sizeof(struct fill_grain) +
+                             (size_t)cut->pixels);
 }
 
 /* Floats of a band: the planes and weights of two rows, one row as it comes, and what window_tiles needs; or, of a row,
@@ -72,9 +73,8 @@ void fill_window_place(struct fill_window *w, const struct fill_cut *cut, void *
     w->near_ends = w->hole_ends + height;
     w->lefts = w->near_ends + height;
     w->rights = w->lefts + height;
-    w->grain = (float *)(w->rights + height);
+    w->grain = (struct fill_grain *)(w->rights + height);
     w->mask = (uint8_t *)(w->grain + window_blocks(cut));
-    w->deep = (atomic_bool *)(w->mask + pixels);
 }
 
 /* Where the band that begins at y ends. */
@@ -321,7 +321,7 @@ static void window_across(const uint8_t *restrict column, int from, int to, uint
         sum[x] = (uint8_t)(column[x - 2] + column[x - 1] + column[x] + column[x + 1] + column[x + 2]);
 }
 
-_Static_assert(REPAIR_FEATHER == 2 && FILL_GRAIN_FROM == 2, "window_across and window_near have five rows and columns");
+_Static_assert(REPAIR_FEATHER == 2, "window_across and window_near have five rows and columns");
 
 /* How many holes the 5 × 5 of a row's pixels have, of which it is *rows rows, from *from to *to; NULL: all have none.
  */
@@ -341,11 +341,10 @@ static const uint8_t *window_near(const struct fill_window *w, int y, int *from,
     return sum;
 }
 
-/* The block that a place lies in. */
-static size_t window_block(const struct fill_window *w, int x, int y)
+int fill_block_of(const struct fill_window *w, int x, int y)
 {
     const struct fill_cut *grain = w->cut->grain;
-    return grain ? (size_t)(y / grain->core_height) * (size_t)grain->columns + (size_t)(x / grain->core_width) : 0;
+    return grain ? y / grain->core_height * grain->columns + x / grain->core_width : 0;
 }
 
 void fill_count(struct fill_window *w, bool smooth)
@@ -355,8 +354,6 @@ void fill_count(struct fill_window *w, bool smooth)
     for (int y = 1; y < w->cut->height; y++)
         w->hole_ends[y] += w->hole_ends[y - 1];
     w->hole_count = w->hole_ends[w->cut->height - 1];
-    for (size_t i = 0; i < window_blocks(w->cut); i++)
-        atomic_store_explicit(&w->deep[i], false, memory_order_relaxed);
 }
 
 void fill_count_near(struct fill_window *w)
@@ -378,12 +375,8 @@ void fill_list(struct fill_window *w, int y, bool smooth)
             if (holes[x])
                 w->holes[count++] = (uint32_t)(y * width + (int)x);
         w->near_ends[y] = 0;
-        for (size_t k = (size_t)from; sum && (k = defect_clear(sum, k, (size_t)to + 8)) <= (size_t)to; k++) {
-            const int x = (int)k, before = x < 2 ? x : 2, after = width - 1 - x < 2 ? width - 1 - x : 2;
+        for (size_t x = (size_t)from; sum && (x = defect_clear(sum, x, (size_t)to + 8)) <= (size_t)to; x++)
             w->near_ends[y] += sum[x] > 0;
-            if (sum[x] >= rows * (before + 1 + after))
-                atomic_store_explicit(&w->deep[window_block(w, x, y)], true, memory_order_relaxed);
-        }
     }
 }
 
