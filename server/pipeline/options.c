@@ -109,9 +109,9 @@ const struct option_row option_rows[] = {
      "is left alone (remove)",
      true},
     {"damage_detector", "string", "", "starter, the name of a damage detector that is installed, or none",
-     "the network that finds damage; empty: the best one installed", true},
+     "the network that finds damage; empty: the starter model", true},
     {"fill", "string", "", "starter, the name of a filler that is installed, or none",
-     "the network that fills damage; none, or where none is installed: smoothly from what is around", true},
+     "the network that fills damage; empty: the starter model; none: smoothly from what is around", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 

@@ -82,6 +82,8 @@ test('a scratch goes, all other pixels stay, and the report counts', async () =>
   assert.equal(json.models.fill, null);
   const filled = await post(server, '/v1/restore', { picture: damaged, fields: { ...once, fill: 'filler' }, headers: { Accept: 'application/json' } });
   assert.equal(filled.json.models.fill, 'filler');
+  const idle = await post(server, '/v1/restore', { picture: whole, fields: { ...once, fill: 'filler' }, headers: { Accept: 'application/json' } });
+  assert.deepEqual([idle.json.damage.share, idle.json.models.fill], [0, 'filler'], 'as docs/api.md has it');
 });
 
 test('damage is looked for before tone changes the colours', async () => {
