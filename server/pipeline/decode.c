@@ -71,10 +71,12 @@ static enum error_code decode_mask(struct step *step, struct error *err)
     if (code == OK)
         code = image_create(&r->mask, mask->width, mask->height, 1, 8, false, err);
     const size_t pixels = (size_t)mask->width * (size_t)mask->height;
-    const uint8_t *opaque = r->mask_clear ? mask->alpha : NULL;
+    const uint8_t *alpha = mask->alpha;
     for (size_t i = 0; i < pixels && code == OK; i++) {
         const uint8_t *p = (const uint8_t *)mask->pixels + 3 * i;
-        ((uint8_t *)r->mask->pixels)[i] = (uint8_t)(opaque ? 255 - opaque[i] : (p[0] + p[1] + p[2]) / 3);
+        const int opaque = alpha ? alpha[i] : 255, gray = (p[0] + p[1] + p[2]) / 3;
+        const int white = alpha && r->mask_clear ? 255 - opaque : (gray * opaque + 127) / 255;
+        ((uint8_t *)r->mask->pixels)[i] = (uint8_t)white;
     }
     image_destroy(&mask);
     return code;

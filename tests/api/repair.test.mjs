@@ -7,7 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import zlib from 'node:zlib';
 import { after, before, test } from 'node:test';
-import { decodePng, get, ownModels, plain, png, pngOf, pngSize, post, start, until } from './client.mjs';
+import { chunk, decodePng, get, ownModels, plain, png, pngHeader, pngOf, pngSize, post, start, until } from './client.mjs';
 import { binary } from './server.mjs';
 
 const W = 96, H = 80;
@@ -184,6 +184,18 @@ test('a mask without any white is reported, too', async () => {
     assert.deepEqual([status, headers.get('x-restored-damage')], [200, 'thin=0, crack=0, dust=0, stain=0']);
     const { json } = await withMask(route, damaged, black, fields, { Accept: 'application/json' });
     assert.deepEqual(json.damage, { share: 0, mask: false, kinds: nothing });
+  }
+});
+
+test('what is transparent in a mask is not filled', async () => {
+  const inside = (i) => i % W >= 10 && i % W < 20 && i / W >= 10 && i / W < 30;
+  const sent = (channels, alpha) => pngOf(W, H, channels, Uint8Array.from({ length: W * H * channels }, (_, i) => ((i + 1) % channels ? 255 : inside(Math.floor(i / channels)) ? alpha : 0)));
+  const rows = Buffer.concat(Array.from({ length: H }, (_, y) => Buffer.from([0, ...Array.from({ length: W }, (_, x) => Number(inside(y * W + x)))])));
+  const palette = Buffer.concat([pngHeader(W, H, 8, 3), chunk('PLTE', Buffer.alloc(6, 255)), chunk('tRNS', Buffer.from([0])),
+    chunk('IDAT', zlib.deflateSync(rows)), chunk('IEND', Buffer.alloc(0))]);
+  for (const [what, mask, count] of [['RGBA', sent(4, 255), 200], ['gray', sent(2, 255), 200], ['half', sent(4, 128), 200], ['less', sent(4, 127), 0], ['a palette', palette, 200]]) {
+    const { bytes } = await withMask('/v1/damage', damaged, mask, { damage_detector: 'starter' });
+    assert.equal(whites(bytes), count, what);
   }
 });
 
