@@ -12,6 +12,7 @@ import { ask } from './server.js';
 import { changed, isPending, on, onChange, state } from './state.js';
 import * as store from './store.js';
 import { draw } from './stroke.js';
+import { labels } from './words.js';
 
 const canvas = $('mask'), context = canvas.getContext('2d'), bar = $('brush'), button = $('show_damage');
 const most = 2e6; // pixels of the canvas: the mask itself is made as large as the picture, by mask_worker.js
@@ -143,12 +144,15 @@ async function open(of) {
   redraw();
 }
 
+// Whether nothing at all is repaired, and no mask is taken.
+const isOff = () => fields().some(([name, value]) => name === 'compat' && value === 'true');
 const isChanged = () => strokes.length > 0 || off.join() !== (item.own.off ?? []).join();
 const isColoured = () => [stroke, ...strokes].some((one) => one && !one.erase) || Object.keys(base?.layers ?? {}).some((gray) => !off.some((kind) => kinds[kind][1] === Number(gray)));
 
 // What becomes of what is seen.
 function meaning() {
   if (button.classList.contains('busy')) return t('Finding damage');
+  if (isOff()) return t('With “{0}”, nothing is repaired.', t(labels.compat[0]));
   if (isPart()) return t('Only what lies within the frame is previewed.');
   if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
   const none = !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
@@ -171,7 +175,7 @@ async function keepNow(of, wanted) {
   lifted();
   end();
   const changes = strokes, had = base, left = off, same = !isChanged(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
-  const sends = Object.keys(had?.layers ?? {}).length > 0 && !isSure(transparent ?? true);
+  const sends = Object.keys(had?.layers ?? {}).length > 0 && !isSure(transparent ?? true) && !isOff();
   item = null;
   show();
   if (focused) button.focus();

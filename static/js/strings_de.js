@@ -59,6 +59,7 @@ export default {
   'What is coloured will be repaired if you keep it.': 'Was farbig ist, wird repariert, wenn Sie es behalten.',
   'No damage was found.': 'Es wurden keine Schäden gefunden.',
   'Nothing will be repaired.': 'Es wird nichts repariert.',
+  'With “{0}”, nothing is repaired.': 'Mit „{0}“ wird nichts repariert.',
   'Only what lies within the frame is previewed.': 'Die Vorschau zeigt nur, was im Rahmen liegt.',
   Lines: 'Linien',
   Cracks: 'Risse',

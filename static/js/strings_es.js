@@ -59,6 +59,7 @@ export default {
   'What is coloured will be repaired if you keep it.': 'Lo coloreado se reparará si lo conserva.',
   'No damage was found.': 'No se encontraron daños.',
   'Nothing will be repaired.': 'No se reparará nada.',
+  'With “{0}”, nothing is repaired.': 'Con «{0}» no se repara nada.',
   'Only what lies within the frame is previewed.': 'La vista previa muestra solo lo que está dentro del marco.',
   Lines: 'Líneas',
   Cracks: 'Grietas',

@@ -59,6 +59,7 @@ export default {
   'What is coloured will be repaired if you keep it.': 'Ce qui est coloré sera réparé si vous le conservez.',
   'No damage was found.': 'Aucun dégât n’a été trouvé.',
   'Nothing will be repaired.': 'Rien ne sera réparé.',
+  'With “{0}”, nothing is repaired.': 'Avec « {0} », rien n’est réparé.',
   'Only what lies within the frame is previewed.': 'L’aperçu ne montre que ce qui est dans le cadre.',
   Lines: 'Lignes',
   Cracks: 'Fissures',

@@ -59,6 +59,7 @@ export default {
   'What is coloured will be repaired if you keep it.': '保留后，着色的部分将被修复。',
   'No damage was found.': '未发现损伤。',
   'Nothing will be repaired.': '不会修复任何部分。',
+  'With “{0}”, nothing is repaired.': '选择“{0}”时不会修复损伤。',
   'Only what lies within the frame is previewed.': '只预览方框内的部分。',
   Lines: '细线',
   Cracks: '裂纹',

@@ -220,3 +220,13 @@ test('two dabs at one place are two dabs, and no zoom', async (t) => {
   await undo.click();
   assert.equal(await undo.isDisabled(), true);
 });
+
+test('with the option that repairs nothing the panel says so, and the picture is sent without a mask', async (t) => {
+  const page = await looking(t);
+  await page.locator('summary', { hasText: 'More options' }).click();
+  await page.getByLabel('Exactly like GFPGAN').check();
+  await hint(page, 'With “Exactly like GFPGAN”, nothing is repaired.');
+  await page.locator('#option_repair').selectOption('false');
+  await keep(page);
+  assert.equal((await restored(page)).white, null);
+});
