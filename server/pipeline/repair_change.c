@@ -224,6 +224,13 @@ static size_t changes_find(const struct fill_changes *changes, int y, int x)
     return low;
 }
 
+/* How much of its grain a colour has: what is nearly white or black is clipped, and has little. */
+static float change_grain(const float *rgb, int plane)
+{
+    const float light = 0.299f * rgb[0] + 0.587f * rgb[plane] + 0.114f * rgb[2 * plane];
+    return fminf(fmaxf((fminf(light, 255 - light) - 4) / 12, 0), 1);
+}
+
 /* A row's changes that lie in a window, by its share there. */
 static void change_add(const struct fill_changes *changes, const struct fill_window *w, int y)
 {
@@ -238,7 +245,7 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
         if (x >= right)
             break;
         const float share = down * change_share(cut->core_width, cut->blend, x, w->column, cut->columns);
-        const float rough = fill_grain_at(&grain, x, change->away);
+        const float rough = fill_grain_at(&grain, x, change->away) * change_grain(row + x, cut->pixels);
         for (int c = 0; c < 3; c++)
             change->rgb[c] += share * (row[c * cut->pixels + x] + rough);
     }

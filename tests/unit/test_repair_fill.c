@@ -238,6 +238,32 @@ static void test_grain(void **state)
     }
 }
 
+/* What is clipped to white in a grainy print has no grain, nor has what is filled there. */
+static void test_clipped(void **state)
+{
+    (void)state;
+    enum { W = 256, H = 256 };
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err))
+        fail_msg("%s", err.text);
+    struct step step = {.r = r};
+    r->picture = picture_waves(W, H, 3, 8);
+    uint8_t *mask = calloc(W, H), *pixels = r->picture->pixels;
+    grain_print(r->picture, 0, 6, false);
+    for (int i = 0; i < W * H; i++) {
+        mask[i] = i % W % 170 >= 60 && i % W % 170 < 66 ? DEFECT_GIVEN : 0;
+        if (mask[i] || i % W > 190)
+            memset(pixels + 3 * (size_t)i, mask[i] ? 40 : 255, 3);
+    }
+    assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+    assert_true(rough(r->picture, 61, 65) > 4);
+    for (int i = 0; i < W * H; i++)
+        assert_true(i % W < 231 || i % W >= 235 || pixels[3 * i] > 250);
+    free(mask);
+    restoration_destroy(&r);
+}
+
 /* The starter filler goes on with an edge that a wide scratch covers, where a smooth fill cannot. */
 static void test_network(void **state)
 {
@@ -510,10 +536,10 @@ static void test_lack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pull_push),  cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
-        cmocka_unit_test(test_grain),      cmocka_unit_test(test_lack),    cmocka_unit_test(test_network),
-        cmocka_unit_test(test_unknown),    cmocka_unit_test(test_batches), cmocka_unit_test(test_flights),
-        cmocka_unit_test(test_one_window),
+        cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),       cmocka_unit_test(test_large_hole),
+        cmocka_unit_test(test_grain),     cmocka_unit_test(test_clipped),    cmocka_unit_test(test_lack),
+        cmocka_unit_test(test_network),   cmocka_unit_test(test_unknown),    cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_flights),   cmocka_unit_test(test_one_window),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
