@@ -470,6 +470,12 @@ def harm(p, masks, damaged, only=None, entire=False):
             real(p, masks, its, damaged & (~alone | (kind == its)) & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
 
 
+def gray_of(x):
+    """Pictures N×3×h×w without their colours (the luma of BT.601)."""
+    weights = torch.tensor([0.299, 0.587, 0.114], device=x.device)[:, None, None]
+    return (x * weights).sum(-3, keepdim=True).expand_as(x)
+
+
 # --- all of it -------------------------------------------------------------------------------------------------------
 
 
@@ -502,12 +508,13 @@ def windows(photos, count, side, generator, faces=0.25, whole=0.3):
 
 @torch.no_grad()
 def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0,
-         bare=0.0):
+         bare=0.0, gray=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
     none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed, kept (a digital
     picture: neither printed nor blurred by a scanner). decoys, more:
     how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are.
-    bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are."""
+    bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are. gray: the share of all
+    that are scanned without colour, the damage too."""
     x, pick = windows(photos, count, side, generator, whole=0.6 if bare else 0.3)
     p = Painter(x, generator)
     if more:
@@ -562,6 +569,8 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         scanned = picture, clean, opacity
         picture, clean, opacity = (torch.where(column(kept), a, b) for a, b in zip(before, scanned))
         speckle = torch.where(kept & c.flag(0.8), 0 * speckle, speckle)
+    colourless = column(c.flag(gray)) if gray else column(torch.zeros_like(harmed))
+    picture, clean = (torch.where(colourless, gray_of(v), v) for v in (picture, clean))
     difference = (picture - clean).abs().amax(1, keepdim=True)
     least = column(0.05 + 1.2 * torch.maximum(speckle, grain))
     yes = ((opacity >= 0.4) & (difference >= least)) | ((opacity >= 0.1) & (difference >= least + 0.03))
@@ -569,6 +578,7 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     picture = noise(picture, c, speckle, 0 * speckle, c.flag(0.5)).clamp(0, 1)
     coded = jpeg(picture, torch.round(100 - c.uniform(0, 1) ** 1.5 * 62), c.flag(0.7))
     picture = torch.where(column(c.flag(0.7)), coded, torch.round(picture * 255) / 255)
+    picture = torch.where(colourless, torch.round(gray_of(picture) * 255) / 255, picture)
     kind = p.kind[:, 0].long()
     # A blur spreads the damage over pixels that had none: they take a neighbour's kind.
     kind = torch.where(kind < 0, F.max_pool2d(p.kind, 5, 1, 2)[:, 0].long(), kind)

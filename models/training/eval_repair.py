@@ -11,6 +11,7 @@ Photos, faces and masks are held out, the generator's seeds are others than the 
 - of how many damaged pictures the whole is nearer to the truth after repair=auto than before it; of the tiles also after
   repair=true.
 --sheets DIR writes seven pictures of each sort of tiles there, before and after repair=auto and as they were, at 100 %.
+--gray takes the colours from all pictures, as a scan without colour does.
 --model FILE puts that detector in place of the built-in one, --filler FILE that filler.
 """
 import argparse
@@ -100,7 +101,7 @@ def detection(program, args, photos, masks, wholes):
         for side, count in ((512, args.limit or 14), (1024, (args.limit or 8) // 4)):
             generator = torch.Generator().manual_seed(7000 + 10 * k + side)
             for _ in range(count):
-                made = damage.make(photos, masks, 1, side, generator, damaged=1.0, only=k, decoys=0.5)
+                made = damage.make(photos, masks, 1, side, generator, damaged=1.0, only=k, decoys=0.5, gray=float(args.gray))
                 kept.append([made[n][0] for n in ("picture", "clean", "label", "opacity")])
         for i, (picture, *_) in enumerate(kept):
             save(picture, f"{folder}/{i:03d}.png")
@@ -140,6 +141,7 @@ def alarms(program, args, photos):
     for i, sort in enumerate(DRAWN):
         folder = sets[sort] = f"{args.work}/clean_{sort}"
         for j, picture in enumerate(drawn(photos, sort, args.limit or 20, torch.Generator().manual_seed(8000 + i))):
+            picture = damage.gray_of(picture) if args.gray else picture
             save(picture, f"{folder}/{j:03d}.png")
     for item in args.clean:
         name, _, source = item.rpartition("=")
@@ -148,7 +150,7 @@ def alarms(program, args, photos):
         step = max(1, len(files) // (args.limit or 200))
         for j, file in enumerate(files[::step][:args.limit or 200]):
             with Image.open(os.path.join(source, file)) as im:
-                im = im.convert("RGB")
+                im = (im.convert("L") if args.gray else im).convert("RGB")
             im.thumbnail((args.longest, args.longest))
             os.makedirs(folder, exist_ok=True)
             im.save(f"{folder}/{j:03d}_{os.path.splitext(file)[0][:40]}.png")
@@ -173,6 +175,7 @@ def filling(program, args, tiles, masks, wholes):
         folder, truths, drawn_ = f"{args.work}/fill_{sort}", [], []
         for i, opacity in enumerate(opacities(masks, tiles.shape[-1], sort, count, torch.Generator().manual_seed(100))):
             truth = tiles[i % len(tiles)].float() / 255
+            truth = damage.gray_of(truth) if args.gray else truth
             truths.append(truth)
             drawn_.append(F.max_pool2d((opacity[None] > SEEN).float(), 3, 1, 1)[0])
             save(truth + (LIGHT - truth) * opacity, f"{folder}/{i:03d}.png")
@@ -220,6 +223,7 @@ def main():
     parser.add_argument("--device", default="")
     parser.add_argument("--parts", nargs="+", default=["found", "clean", "fill"], choices=["found", "clean", "fill"])
     parser.add_argument("--limit", type=int, default=0, help="only so many pictures of each set")
+    parser.add_argument("--gray", action="store_true", help="all pictures without colour")
     parser.add_argument("--sheets", default="")
     parser.add_argument("--work", default="", help="keep the pictures here")
     args = parser.parse_args()

@@ -64,6 +64,7 @@ def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--alarms", type=float, default=0.15, help="the weight of the false alarms")
+    parser.add_argument("--gray", type=float, default=0.3, help="the share of pictures that are scanned without colour")
     parser.add_argument("--decay", type=float, default=0.999, help="of the weights' moving average")
     parser.add_argument("--start", default="", help="begin with the weights of this model file")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
@@ -94,7 +95,7 @@ def main():
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
             made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
-                               bare=0.4)
+                               bare=0.4, gray=args.gray)
         picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
                                                     ("picture", "label", "kind", "pick", "harmed", "kept"))
         picture, label, kind = (torch.rot90(v, turn, (-2, -1)) for v in (picture, label, kind))
