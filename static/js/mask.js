@@ -92,15 +92,15 @@ function isSure(unless = transparent) {
 }
 
 async function found(of) {
-  const body = new FormData(), now = choice(), looked = isTransparent(of);
+  const body = new FormData(), now = choice(), clear = await isTransparent(of);
   body.append('image', await store.original(of), of.name);
-  if (now.repair) body.append('repair', 'true'); // with false, too: whoever looks wants to see
+  if (now.repair || clear) body.append('repair', 'true'); // also where nothing would be repaired: whoever looks wants to see
   body.append('mask_kinds', 'true');
   if (now.damage_detector) body.append('damage_detector', now.damage_detector);
   const answer = await ask('v1/damage', { method: 'POST', body });
   if (!answer.ok) return null; // a server without a detector: the brush alone
   const counted = [...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]);
-  return { blob: await answer.blob(), counts: Object.fromEntries(counted), chosen: JSON.stringify(now), transparent: await looked };
+  return { blob: await answer.blob(), counts: Object.fromEntries(counted), chosen: JSON.stringify(now), transparent: clear };
 }
 
 // A switch for each kind of which there is something.

@@ -16,12 +16,16 @@ const drawn = async (page, ...boxes) => Buffer.from(await page.evaluate(async ([
 }, [wide, high, boxes]));
 const black = ['#000', 0, 0, wide, high], lines = ['rgb(240 240 240)', 20, 20, 40, 20], dust = ['rgb(208 208 208)', 120, 100, 30, 30];
 
-// A page with a picture, in which the server finds these boxes.
-async function looking(t, { boxes = [lines, dust], picture = png(wide, high), before, ...options } = {}) {
+// A page with a picture, in which the server finds these boxes; asked: with repair=true alone.
+async function looking(t, { boxes = [lines, dust], picture = png(wide, high), asked = false, before, ...options } = {}) {
   const page = await open(t, undefined, options);
-  const mask = await drawn(page, black, ...boxes), count = (box) => Number(boxes.includes(box));
-  await page.route('**/v1/damage', (route) => route.fulfill({ status: 200, contentType: 'image/png',
-    headers: { 'X-Restored-Damage': `thin=${count(lines)}, crack=0, dust=${count(dust)}, stain=0` }, body: mask }));
+  const none = await drawn(page, black), mask = await drawn(page, black, ...boxes);
+  await page.route('**/v1/damage', (route) => {
+    const found = asked && !/name="repair"\s+true/.test(route.request().postDataBuffer().toString('latin1')) ? [] : boxes;
+    const count = (box) => Number(found.includes(box));
+    return route.fulfill({ status: 200, contentType: 'image/png', body: found.length ? mask : none,
+      headers: { 'X-Restored-Damage': `thin=${count(lines)}, crack=0, dust=${count(dust)}, stain=0` } });
+  });
   await before?.(page);
   await page.locator('#version').selectOption('none');
   await page.locator('#bg_upsampler').selectOption('none');
@@ -81,7 +85,7 @@ test('Restore keeps what is shown; without a kind, the rest of it', async (t) =>
 });
 
 test('pictures with transparency, of which nothing is repaired by itself', async (t) => {
-  const page = await looking(t, { picture: (it) => drawn(it, ['#888', 0, 0, wide, high - 1]) });
+  const page = await looking(t, { asked: true, picture: (it) => drawn(it, ['#888', 0, 0, wide, high - 1]) });
   await hint(page, 'What is coloured will be repaired if you keep it.');
   await keep(page);
   assert.deepEqual((await restored(page)).white, [true, true, false]);
