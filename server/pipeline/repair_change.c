@@ -227,7 +227,7 @@ static size_t changes_find(const struct fill_changes *changes, int y, int x)
 /* How much of its grain a colour has: what is nearly white or black is clipped, and has little. */
 static float change_grain(const float *rgb, int plane)
 {
-    const float light = 0.299f * rgb[0] + 0.587f * rgb[plane] + 0.114f * rgb[2 * plane];
+    const float light = repair_luminance(rgb, plane);
     return fminf(fmaxf((fminf(light, 255 - light) - 4) / 12, 0), 1);
 }
 

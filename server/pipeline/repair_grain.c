@@ -107,7 +107,7 @@ static void grain_light(const struct fill_window *w, const struct grain_part *pa
     if (inside)
         repair_row(w->picture, w->y + part->top + y, w->x + part->left, inside, row);
     for (int i = 0; i < inside; i++)
-        light[i] = 0.299f * row[3 * i] + 0.587f * row[3 * i + 1] + 0.114f * row[3 * i + 2];
+        light[i] = repair_luminance(row + 3 * i, 1);
     memset(light + inside, 0, sizeof *light * (size_t)(many - inside));
 }
 
@@ -244,11 +244,6 @@ void fill_grain(struct fill_window *w, int block)
 
 /* ---- what a fill lacks ------------------------------------------------------------------------------------------- */
 
-static float grain_luminance(const float *rgb, int plane)
-{
-    return 0.299f * rgb[0] + 0.587f * rgb[plane] + 0.114f * rgb[2 * plane];
-}
-
 /* Of a part's fill, how rough its holes are, and how far from what was there it is beside them: what it takes away. */
 static void grain_filled(const struct fill_window *w, const struct grain_part *part, float *holes, float *taken)
 {
@@ -260,16 +255,16 @@ static void grain_filled(const struct fill_window *w, const struct grain_part *p
             const int at = (int)w->near[i], x = at % width - part->left;
             const bool hole = w->mask[at];
             const float *v = w->rgb + at;
-            float was[3], rough = grain_luminance(v, pixels);
+            float was[3], rough = repair_luminance(v, pixels);
             if (x < 2 || x > part->width - 3)
                 continue;
             if (hole) {
-                rough -= (grain_luminance(v - 2, pixels) + grain_luminance(v + 2, pixels) +
-                          grain_luminance(v - 2 * width, pixels) + grain_luminance(v + 2 * width, pixels)) /
+                rough -= (repair_luminance(v - 2, pixels) + repair_luminance(v + 2, pixels) +
+                          repair_luminance(v - 2 * width, pixels) + repair_luminance(v + 2 * width, pixels)) /
                          4;
             } else {
                 repair_row(w->picture, w->y + part->top + y, w->x + at % width, 1, was);
-                rough -= grain_luminance(was, 1);
+                rough -= repair_luminance(was, 1);
             }
             grain_count(&counts[hole], 0, fabsf(rough));
             counts[hole].all++;

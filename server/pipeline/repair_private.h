@@ -26,13 +26,19 @@ struct fill_coarse {
     int width, height;
 };
 
+/* The luminance of a pixel of planes (BT.601). */
+static inline float repair_luminance(const float *rgb, int plane)
+{
+    return 0.299f * rgb[0] + 0.587f * rgb[plane] + 0.114f * rgb[2 * plane];
+}
+
 #define GRAIN_RADIUS 5 /* px */
 
 /* A block's grain, on the 8-bit scale. */
 struct fill_grain {
     float deviation, blur; /* around the holes: as white noise blurred by so many px; 0: none to be added */
     float rough;           /* deviation of a pixel from the mean of its four neighbours two px from it */
-    float lack[3];         /* deviation: of holes, of what is one px from them, and two */
+    float lack[REPAIR_FEATHER + 1]; /* deviation: of holes, of what is one px from them, and so on */
     float kernel[GRAIN_RADIUS + 1];
     int radius;
 };

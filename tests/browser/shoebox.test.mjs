@@ -200,6 +200,15 @@ async function holdUploads(page) {
   return release;
 }
 
+// Loads the page again, and lets it go on: all four are finished.
+async function comesBack(page, release) {
+  page.on('dialog', (dialog) => dialog.accept());
+  await page.reload();
+  release();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await allAre(page, 'done', 4);
+}
+
 test('a page that is closed while its pictures are on the way finishes them when it comes back', async (t) => {
   const page = await open(t), release = await holdUploads(page);
   await quick(page);
@@ -208,11 +217,7 @@ test('a page that is closed while its pictures are on the way finishes them when
   await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 4, null, wait);
   await page.locator('#go').click();
   await page.locator('.thumb[data-state="uploading"]').first().waitFor(wait);
-  page.on('dialog', (dialog) => dialog.accept());
-  await page.reload();
-  release();
-  await page.locator('main[aria-busy="false"]').waitFor(wait);
-  await allAre(page, 'done', 4);
+  await comesBack(page, release);
 });
 
 // A page beside it that shares its database and its locks.
@@ -242,11 +247,7 @@ test('nothing is on the way before the database has it, so that a page that is c
   assert.deepEqual(await states(page), Array(4).fill('waiting'));
   await other.evaluate(() => { window.slow = false; });
   await page.locator('.thumb[data-state="uploading"]').first().waitFor(wait);
-  page.on('dialog', (dialog) => dialog.accept());
-  await page.reload();
-  release();
-  await page.locator('main[aria-busy="false"]').waitFor(wait);
-  await allAre(page, 'done', 4);
+  await comesBack(page, release);
 });
 
 test('a page that is loaded again has its pictures, though the browser is slow to end the page of before', async (t) => {
