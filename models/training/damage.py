@@ -508,15 +508,16 @@ def windows(photos, count, side, generator, faces=0.25, whole=0.3):
 
 @torch.no_grad()
 def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0,
-         bare=0.0, gray=0.0):
+         bare=0.0, gray=0.0, toned=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
     none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed, kept (a digital
-    picture: neither printed nor blurred by a scanner). decoys, more:
-    how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are.
+    picture: neither printed nor blurred by a scanner). decoys, more: how often there is
+    what only looks like damage. plain: the share of those without damage that stay the photo they are.
     bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are. gray: the share of all
-    that are scanned without colour, the damage too."""
+    that are scanned without colour, the damage too. toned: the share of these that have one tone throughout."""
     x, pick = windows(photos, count, side, generator, whole=0.6 if bare else 0.3)
     p = Painter(x, generator)
+    p.varied = bare > 0
     if more:
         lattices(p, 0.07 * more)
         beads(p, 0.05 * more)
@@ -569,8 +570,14 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         scanned = picture, clean, opacity
         picture, clean, opacity = (torch.where(column(kept), a, b) for a, b in zip(before, scanned))
         speckle = torch.where(kept & c.flag(0.8), 0 * speckle, speckle)
-    colourless = column(c.flag(gray)) if gray else column(torch.zeros_like(harmed))
-    picture, clean = (torch.where(colourless, gray_of(v), v) for v in (picture, clean))
+    colourless = has_tone = column(torch.zeros_like(harmed))
+    if gray:
+        colourless = column(c.flag(gray))
+        picture, clean = (torch.where(colourless, gray_of(v), v) for v in (picture, clean))
+    if toned:
+        has_tone = colourless & column(c.flag(toned))
+        tone = torch.exp(0.2 * c.normal(3, 1, 1))
+        picture, clean = (torch.where(has_tone, v.clamp(0, 1) ** tone, v) for v in (picture, clean))
     difference = (picture - clean).abs().amax(1, keepdim=True)
     least = column(0.05 + 1.2 * torch.maximum(speckle, grain))
     yes = ((opacity >= 0.4) & (difference >= least)) | ((opacity >= 0.1) & (difference >= least + 0.03))
@@ -578,7 +585,7 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     picture = noise(picture, c, speckle, 0 * speckle, c.flag(0.5)).clamp(0, 1)
     coded = jpeg(picture, torch.round(100 - c.uniform(0, 1) ** 1.5 * 62), c.flag(0.7))
     picture = torch.where(column(c.flag(0.7)), coded, torch.round(picture * 255) / 255)
-    picture = torch.where(colourless, torch.round(gray_of(picture) * 255) / 255, picture)
+    picture = torch.where(colourless & ~has_tone, torch.round(gray_of(picture) * 255) / 255, picture)
     kind = p.kind[:, 0].long()
     # A blur spreads the damage over pixels that had none: they take a neighbour's kind.
     kind = torch.where(kind < 0, F.max_pool2d(p.kind, 5, 1, 2)[:, 0].long(), kind)

@@ -102,6 +102,7 @@ class Painter:
         self.opacity = picture.new_zeros(self.n, 1, self.side, self.side)
         self.kind = torch.full_like(self.opacity, -1)
         self.most = torch.zeros_like(self.opacity)
+        self.varied = False  # colour() also gives middle tones, and colours without any tint
 
     def planes(self, count):
         return torch.zeros(count, self.side, self.side, device=self.device)
@@ -128,4 +129,7 @@ class Painter:
         level = torch.where(c.flag(bright), 1 - 0.3 * c.uniform(0, 1) ** 2, 0.25 * c.uniform(0, 1) ** 1.5)
         tint = c.normal(3, 1, 1) * column(torch.where(c.flag(tinted), 0.35, 0.03))
         warm = torch.tensor([0.03, 0.0, -0.05], device=self.device).reshape(1, 3, 1, 1) * column(c.uniform(0, 1.5))
+        if self.varied:
+            level = torch.where(c.flag(0.12), c.uniform(0.25, 0.7), level)
+            tint, warm = (torch.where(column(c.flag(0.3)), 0 * t, t) for t in (tint, warm))
         return (column(level) + tint + warm).clamp(0, 1)

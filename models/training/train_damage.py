@@ -14,6 +14,7 @@ SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
 AHEAD = 6  # batches are made so many at a time: the launches of the many small kernels take longer than their work
 AGAIN = 2  # and each is taken so often, turned by a quarter: to make a batch takes longer than to learn from it
 WEIGHTS = (4.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
+TONED = 1 / 3  # of the pictures without colour so many have one tone, such as sepia
 THIN_ON_PRINTS = 1.5  # times as much: those are the last to be found
 
 
@@ -95,7 +96,7 @@ def main():
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
             made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
-                               bare=0.4, gray=args.gray)
+                               bare=0.4, gray=args.gray, toned=TONED)
         picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
                                                     ("picture", "label", "kind", "pick", "harmed", "kept"))
         picture, label, kind = (torch.rot90(v, turn, (-2, -1)) for v in (picture, label, kind))
