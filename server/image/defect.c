@@ -457,7 +457,7 @@ struct defect_list {
 static void defect_push(struct defect_list *list, size_t place)
 {
     if (list->count == list->room) {
-        const size_t room = list->room ? 2 * list->room : 4096;
+        const size_t room = list->room ? 2 * list->room : 256;
         uint32_t *places = room > SIZE_MAX / sizeof *places ? NULL : realloc(list->places, room * sizeof *places);
         if (!places) {
             list->full = true;
@@ -484,14 +484,69 @@ static void defect_step(struct defect_list *list, size_t place, const uint8_t *l
         }
 }
 
+/* Whether one of a place's neighbours has that value. */
+static bool defect_beside(const uint8_t *mask, uint8_t value, int x, int y, int width, int height)
+{
+    for (int v = y > 0 ? y - 1 : 0; v <= y + 1 && v < height; v++)
+        for (int u = x > 0 ? x - 1 : 0; u <= x + 1 && u < width; u++)
+            if (mask[(size_t)v * (size_t)width + (size_t)u] == value)
+                return true;
+    return false;
+}
+
+struct defect_border {
+    const uint8_t *mask, *level, *beyond;
+    uint8_t value, from;
+    int width, height;
+    struct defect_list *lists; /* of each band */
+};
+
+/* Lists what lies beside a mask's pixels of that value and has a level of at least `from`, of a band's rows. */
+static void defect_border_band(void *context, int item)
+{
+    const struct defect_border *border = context;
+    const int width = border->width;
+    int begin, end;
+    thread_band(border->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const uint8_t *level = border->level + (size_t)y * (size_t)width;
+        for (int x = 0; (x = defect_next(level, x, width, border->from)) < width; x++) {
+            const size_t at = (size_t)y * (size_t)width + (size_t)x;
+            if (level[x] >= border->from && !border->beyond[at] &&
+                defect_beside(border->mask, border->value, x, y, width, border->height))
+                defect_push(&border->lists[item], at);
+        }
+    }
+}
+
+/* The same of all rows, as one list, and marked. */
+static void defect_begin(struct defect_list *list, struct defect_border *border, uint8_t *beyond)
+{
+    const int bands = thread_bands(border->height);
+    border->lists = mem_calloc((size_t)bands, sizeof *border->lists);
+    list->full = !border->lists;
+    if (list->full)
+        return;
+    thread_for(bands, defect_border_band, border);
+    for (int i = 0; i < bands; i++) {
+        const struct defect_list *part = &border->lists[i];
+        list->full = list->full || part->full;
+        for (size_t k = 0; k < part->count; k++) {
+            beyond[part->places[k]] = 1;
+            defect_push(list, part->places[k]);
+        }
+        free(part->places);
+    }
+    free(border->lists);
+}
+
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err)
 {
-    const size_t pixels = (size_t)width * (size_t)height;
     struct defect_list list = {0};
-    for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++)
-        if (mask[i] == value && reach > 0)
-            defect_step(&list, i, level, from, width, height, beyond);
+    struct defect_border border = {mask, level, beyond, value, from, width, height, NULL};
+    if (reach > 0)
+        defect_begin(&list, &border, beyond);
     size_t done = 0, end = list.count;
     for (int step = 1; step < reach; step++, end = list.count)
         for (; done < end; done++)

@@ -69,8 +69,8 @@ enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, i
                             struct defect_grown *grown, struct error *err) MUST_CHECK;
 
 /* What may go on from a mask's defects of that value: pixels that are at most `reach` steps from them over others whose
- * level is at least `from`, and those beside them, since their edges are soft. beyond: a copy of the mask; it becomes 1
- * there. */
+ * level is at least `from`, and those beside them, since their edges are soft. beyond: the mask or a copy of it; it
+ * becomes 1 there. */
 enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t *level, uint8_t from, int reach,
                               int width, int height, uint8_t *beyond, struct error *err) MUST_CHECK;
 

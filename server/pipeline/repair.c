@@ -137,11 +137,10 @@ static bool repair_page(const struct image *picture, const uint8_t *level, const
     return stage != &repair_worn && stage != &repair_many && text_page(picture, level, REPAIR_SPREAD_FROM);
 }
 
-/* Defects by the rules for a detector that knows kinds. `more` is used up. */
+/* Defects by the rules for a detector that knows kinds. */
 static enum error_code repair_judge(const struct restoration *r, const struct defect_map *map, uint8_t *mask,
-                                    uint8_t *more, struct defect_counts *counts, struct error *err)
+                                    struct defect_counts *counts, struct error *err)
 {
-    const size_t pixels = (size_t)map->width * (size_t)map->height;
     const bool all = r->options.repair == REPAIR_TRUE;
     enum error_code code = defect_find(map, &repair_sure, mask, counts, err);
     const struct defect_rule *stage = repair_less_sure(counts);
@@ -151,17 +150,13 @@ static enum error_code repair_judge(const struct restoration *r, const struct de
         code = defect_find(map, stage, mask, counts, err);
     if (code == OK && all && stage != &repair_worn)
         code = defect_find(map, &asked, mask, counts, err);
-    if (code == OK && stage == &repair_worn) {
-        memcpy(more, mask, pixels);
+    if (code == OK && stage == &repair_worn)
         code = defect_follow(mask, 1 + REPAIR_THIN, map->level, REPAIR_WORN_FROM, REPAIR_WORN, map->width, map->height,
-                             more, err);
-        if (code == OK)
-            memcpy(mask, more, pixels);
-    }
+                             mask, err);
     if (code == OK && counts->highest >= repair_core.kinds[REPAIR_THIN].low) /* the least that it asks for */
         code = defect_find(map, &repair_core, mask, counts, err);
     if (code == OK && !all && repair_any(counts) && repair_page(r->picture, map->level, stage)) {
-        memset(mask, 0, pixels);
+        memset(mask, 0, (size_t)map->width * (size_t)map->height);
         *counts = (struct defect_counts){0};
     }
     return code;
@@ -219,7 +214,7 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     enum error_code code = repair_find(step, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
     if (code == OK && kinds)
-        code = repair_judge(r, &map, mask, unknown, &counts, err);
+        code = repair_judge(r, &map, mask, &counts, err);
     else if (code == OK)
         code = defect_find(&map, &repair_likely, mask, &counts, err);
     if (code == OK)

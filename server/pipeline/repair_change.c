@@ -207,7 +207,7 @@ static float change_share(int side, int overlap, int place, int core, int cores)
         share = fminf(share, (at - begin + blend) / (2 * blend));
     if (core + 1 < cores)
         share = fminf(share, (end + blend - at) / (2 * blend));
-    return fmaxf(share, 0);
+    return share > 0 ? share : 0;
 }
 
 /* The first change of a row whose x is not below `x`. */
@@ -245,13 +245,20 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
         if (x >= right)
             break;
         const float share = down * change_share(cut->core_width, cut->blend, x, w->column, cut->columns);
-        const float rough = fill_grain_at(&grain, x, change->away) * change_grain(row + x, cut->pixels);
+        const float lack = fill_grain_at(&grain, x, change->away),
+                    rough = lack != 0 ? lack * change_grain(row + x, cut->pixels) : 0;
         for (int c = 0; c < 3; c++)
             change->rgb[c] += share * (row[c * cut->pixels + x] + rough);
     }
 }
 
 /* ---- into the picture -------------------------------------------------------------------------------------------- */
+
+/* Nearest, between 0 and `most`. fmaxf and fminf are calls here, and this is asked for each sample that changes. */
+static long change_sample(float value, float most)
+{
+    return lrintf(value < 0 ? 0 : value > most ? most : value);
+}
 
 /* Mixes RGB on the 8-bit scale into a pixel. */
 static void change_mix(struct image *image, int y, int x, const float *rgb, float share)
@@ -262,10 +269,10 @@ static void change_mix(struct image *image, int y, int x, const float *rgb, floa
         const size_t k = at + (size_t)c;
         if (image->bits == 16) {
             uint16_t *sample = (uint16_t *)image->pixels + k;
-            *sample = (uint16_t)lrintf(fminf(fmaxf(*sample + share * (value * 257 - *sample), 0), 65535));
+            *sample = (uint16_t)change_sample(*sample + share * (value * 257 - *sample), 65535);
         } else {
             uint8_t *sample = (uint8_t *)image->pixels + k;
-            *sample = (uint8_t)lrintf(fminf(fmaxf(*sample + share * (value - *sample), 0), 255));
+            *sample = (uint8_t)change_sample(*sample + share * (value - *sample), 255);
         }
     }
 }

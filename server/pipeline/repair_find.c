@@ -89,32 +89,52 @@ static void find_sum(uint32_t *restrict sums, const uint8_t *restrict row, size_
 
 #define FIND_COLUMNS 512 /* whose sums are made together */
 
+/* Sums of some columns from the row `first` on to before `last`. */
+static void find_columns(const struct image *picture, int64_t first, int64_t last, int64_t begin, int64_t end,
+                         uint32_t *sums)
+{
+    const uint8_t *pixels = (const uint8_t *)picture->pixels + 3 * begin;
+    const size_t samples = 3 * (size_t)(end - begin);
+    memset(sums, 0, samples * sizeof *sums);
+    for (int64_t y = first; y < last; y++)
+        find_sum(sums, pixels + 3 * y * picture->width, samples);
+}
+
 /* A row: first the sums of columns, some at a time. */
 static void find_reduce_row(void *context, int y)
 {
     const struct find_reduced *r = context;
     const int64_t height = r->picture->height, width = r->picture->width;
     const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
-    const uint8_t *pixels = r->picture->pixels;
+    const int64_t whole = width / r->w, part = width % r->w;
     uint32_t sums[3 * FIND_COLUMNS];
     float *out = r->out + 3 * y * r->w;
+    int64_t from = 0, rest = 0, count = 0; /* from: x * width / w, of which so much remains */
+    double share = 0; /* of so many columns */
     for (int64_t x = 0, begin = 0, end = 0; x < r->w; x++) {
-        const int64_t from = x * width / r->w, to = ((x + 1) * width + r->w - 1) / r->w;
+        rest += part;
+        const int64_t more = rest >= r->w, next = from + whole + more;
+        rest -= more * r->w;
+        const int64_t to = next + (rest > 0);
         int64_t sum[3] = {0}; /* signed: that is converted faster */
-        for (int64_t i = from; i < to;) {
-            if (i >= end) {
-                begin = i;
-                end = width - i < FIND_COLUMNS ? width : i + FIND_COLUMNS;
-                memset(sums, 0, sizeof sums);
-                for (int64_t k = first; k < last; k++)
-                    find_sum(sums, pixels + 3 * (size_t)(k * width + begin), 3 * (size_t)(end - begin));
+        if (to - from != count) {
+            count = to - from;
+            share = 1 / (double)(count * (last - first)); /* times a sum, as a float: exactly their quotient */
+        }
+        while (from < to) {
+            if (from >= end) {
+                begin = from;
+                end = width - from < FIND_COLUMNS ? width : from + FIND_COLUMNS;
+                find_columns(r->picture, first, last, begin, end, sums);
             }
-            for (; i < to && i < end; i++)
+            const int64_t stop = to < end ? to : end;
+            for (const uint32_t *at = sums + 3 * (from - begin); from < stop; from++, at += 3)
                 for (int c = 0; c < 3; c++)
-                    sum[c] += sums[3 * (i - begin) + c];
+                    sum[c] += at[c];
         }
         for (int c = 0; c < 3; c++)
-            *out++ = (float)((double)sum[c] / (double)((to - from) * (last - first)));
+            *out++ = (float)((double)sum[c] * share);
+        from = next;
     }
 }
 

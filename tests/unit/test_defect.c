@@ -209,6 +209,8 @@ static void test_follow(void **state)
         memcpy(beyond, mask, (size_t)(w * h));
         assert_int_equal(defect_follow(mask, 2, level, 95, reach, w, h, beyond, &err), OK);
         assert_memory_equal(beyond, expected, (size_t)(w * h));
+        assert_int_equal(defect_follow(mask, 2, level, 95, reach, w, h, mask, &err), OK); /* in place */
+        assert_memory_equal(mask, expected, (size_t)(w * h));
     }
 }
 
