@@ -16,14 +16,14 @@
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. Huge things
  * that are no damage stayed below 0.4 (thin lines) and 0.65 (others) there. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 165, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .kinds = {{110, 163, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
 /* Damage seldom comes alone: where a speck or two thin lines are sure, less sure specks count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{110, 165, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .kinds = {{110, 163, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
@@ -36,7 +36,7 @@ static const struct defect_rule repair_many = {
     .least = 6};
 /* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (90: 0.08). */
 static const struct defect_rule repair_worn = {
-    .kinds = {{90, 130, 0.25f, 0.25f}, {120, 150, 0.5f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
+    .kinds = {{90, 130, 0.35f, 0.25f}, {120, 150, 0.5f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
     .sure = 0.2f,
     .large = 0.001f,
     .huge = 0.01f,
