@@ -288,6 +288,20 @@ static void test_page(void **state)
     }
 }
 
+/* An icon is not repaired by itself, but if one asks for it. */
+static void test_icon(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct image *image = picture_waves(i < 2 ? 63 : 64, 63, 3, 8);
+        upright(image, 30, 255);
+        struct restoration *r = run(image, NULL, OPTIONS(FINDER, "repair", i == 1 ? "true" : "auto"));
+        assert_true((r->damage.share > 0) == (i > 0));
+        restoration_destroy(&r);
+        image_destroy(&image);
+    }
+}
+
 /* A detector that looks at the picture reduced to 256 px finds what is bright, and everything likely counts. */
 static void test_reduced(void **state)
 {
@@ -450,10 +464,10 @@ static void test_windows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),    cmocka_unit_test(test_step),    cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_net),     cmocka_unit_test(test_core),    cmocka_unit_test(test_true),
-        cmocka_unit_test(test_page),    cmocka_unit_test(test_mask),    cmocka_unit_test(test_again),
-        cmocka_unit_test(test_reduced), cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_find),  cmocka_unit_test(test_step),    cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_net),   cmocka_unit_test(test_core),    cmocka_unit_test(test_true),
+        cmocka_unit_test(test_page),  cmocka_unit_test(test_icon),    cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_again), cmocka_unit_test(test_reduced), cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
