@@ -294,7 +294,7 @@ static void test_icon(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct image *image = picture_waves(i < 2 ? 63 : 64, 63, 3, 8);
-        upright(image, 30, 255);
+        box(image, 30, 15, 3, 30, (uint8_t[3]){0, 255, 0});
         struct restoration *r = run(image, NULL, OPTIONS(FINDER, "repair", i == 1 ? "true" : "auto"));
         assert_true((r->damage.share > 0) == (i > 0));
         restoration_destroy(&r);
