@@ -511,10 +511,10 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
          bare=0.0, gray=0.0, toned=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
     none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed, kept (a digital
-    picture: neither printed nor blurred by a scanner). decoys, more: how often there is
-    what only looks like damage. plain: the share of those without damage that stay the photo they are.
-    bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are. gray: the share of all
-    that are scanned without colour, the damage too. toned: the share of these that have one tone throughout."""
+    picture: neither printed nor blurred by a scanner). decoys, more: how often there is what
+    only looks like damage. plain: the share of those without damage that stay the photo they are. bare: the share of all that
+    are neither printed nor blurred by a scanner, as digital pictures are. gray: the share of all that are scanned without
+    colour, the damage too. toned: the share of these that have one tone throughout."""
     x, pick = windows(photos, count, side, generator, whole=0.6 if bare else 0.3)
     p = Painter(x, generator)
     p.varied = bare > 0

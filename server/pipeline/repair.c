@@ -322,22 +322,22 @@ static double repair_opaque(const struct image *image)
 /* A picture with less than that, such as a logo, is nobody's photo. */
 #define REPAIR_PHOTO 0.75
 
-/* A picture with two shorter sides is an icon: the detector takes a disc in it for a spot. */
+/* A picture whose sides are both shorter is an icon: the detector takes a disc in it for a spot. */
 #define REPAIR_LEAST 64
 
-/* Whether the picture is left alone: with transparency it is no print, and its shapes end as sharply as tears do. Who
- * may have expected a repair is told. */
+/* Whether the picture is left alone: an icon, or one with transparency, which is no print, and whose shapes end as
+ * sharply as tears do. Of the latter, who may have expected a repair is told. */
 static bool repair_alone(const struct step *step)
 {
     struct restoration *r = step->r;
-    const bool small = r->picture->width < REPAIR_LEAST && r->picture->height < REPAIR_LEAST;
     const unsigned kinds = r->options.repair_kinds;
     const double opaque = r->options.repair == REPAIR_AUTO ? repair_opaque(r->picture) : 1;
     const bool asked = r->damage_only || r->mask || kinds != DEFECT_ALL;
     if (opaque < 1 && step->model[ROLE_DAMAGE] && kinds && (asked || opaque >= REPAIR_PHOTO))
         restoration_note(r, "transparent",
                          "the picture has transparency: repair=auto leaves it alone, and repair=true repairs it");
-    return opaque < 1 || (small && r->options.repair == REPAIR_AUTO);
+    const bool icon = r->picture->width < REPAIR_LEAST && r->picture->height < REPAIR_LEAST;
+    return opaque < 1 || (icon && r->options.repair == REPAIR_AUTO);
 }
 
 /* Fills what is damaged, before anything else looks at the picture. */

@@ -110,7 +110,7 @@ static void find_reduce_row(void *context, int y)
     uint32_t sums[3 * FIND_COLUMNS];
     float *out = r->out + 3 * y * r->w;
     int64_t from = 0, rest = 0, count = 0; /* from: x * width / w, of which so much remains */
-    double share = 0; /* of so many columns */
+    double share = 0;                      /* of so many columns */
     for (int64_t x = 0, begin = 0, end = 0; x < r->w; x++) {
         rest += part;
         const int64_t more = rest >= r->w, next = from + whole + more;
@@ -119,7 +119,8 @@ static void find_reduce_row(void *context, int y)
         int64_t sum[3] = {0}; /* signed: that is converted faster */
         if (to - from != count) {
             count = to - from;
-            share = 1 / (double)(count * (last - first)); /* times a sum, as a float: exactly their quotient */
+            share =
+                1 / (double)(count * (last - first)); /* a sum times this rounds to the same float as their quotient */
         }
         while (from < to) {
             if (from >= end) {
