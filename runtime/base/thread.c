@@ -82,11 +82,6 @@ static int64_t thread_look(void)
     return thread_now() + (atomic_load(&thread_awake) > 0 ? THREAD_LOOK_AWAKE_NS : THREAD_LOOK_NS);
 }
 
-void thread_keep_awake(bool awake)
-{
-    atomic_fetch_add(&thread_awake, awake ? 1 : -1);
-}
-
 /* Wakes two at a time; each of them wakes two more, so that nobody has to wake all. */
 static void thread_wake(unsigned places)
 {
@@ -96,6 +91,12 @@ static void thread_wake(unsigned places)
     for (int i = 0; i < 2 && i < atomic_load(&pool.sleeping); i++)
         pthread_cond_signal(&pool.posted);
     pthread_mutex_unlock(&pool.lock);
+}
+
+void thread_keep_awake(bool awake)
+{
+    if (atomic_fetch_add(&thread_awake, awake ? 1 : -1) == 0)
+        thread_wake(1);
 }
 
 /* Enters a loop that has a place; NULL: none has. */
@@ -155,6 +156,7 @@ static void *thread_help(void *unused)
             sched_yield();
         } else {
             thread_sleep();
+            thread_wake(atomic_load(&thread_awake) > 0);
             until = thread_look();
         }
     }

@@ -21,7 +21,8 @@ void thread_for(int count, thread_item_fn *fn, void *context);
 void thread_give_way(void);
 
 /* From true until the same caller's false, threads of loops look for the next one for up to 2 ms before they sleep: for
- * short loops with waits for a GPU in between. */
+ * short loops with waits for a GPU in between. All that sleep begin to wake at once, so that the first loop finds them
+ * awake if something else comes before it. */
 void thread_keep_awake(bool awake);
 
 /* The number of items of a loop over `rows` rows in bands, and the rows [*begin, *end) of one band. Bands depend only

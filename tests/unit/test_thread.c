@@ -3,12 +3,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <pthread.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "runtime/base/thread.h"
@@ -114,6 +117,56 @@ static void loops_share_the_threads(void **state)
     assert_int_equal(alone.most, 4);
     thread_for(2, meet_within, &second);
     assert_true(second.most <= 2);
+    thread_set_count(0);
+}
+
+/* How often the process's threads, but for the caller, have gone to sleep: the sum, and of how many. */
+static long sleeps(int *threads)
+{
+    long sum = 0, count;
+    char path[300], line[100];
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    assert_non_null(tasks);
+    for (*threads = 0; (entry = readdir(tasks));) {
+        if (atol(entry->d_name) <= 0 || atol(entry->d_name) == getpid())
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        while (fgets(line, sizeof line, file))
+            if (sscanf(line, "voluntary_ctxt_switches: %ld", &count) == 1) {
+                sum += count;
+                ++*threads;
+            }
+        fclose(file);
+    }
+    closedir(tasks);
+    return sum;
+}
+
+/* Without a loop: each wakes, looks for one, and sleeps again. */
+static void all_wake_before_the_first_loop(void **state)
+{
+    (void)state;
+    struct together all = TOGETHER(8, 20000);
+    const struct timespec ms = {0, 1000000};
+    int threads;
+    thread_set_count(8);
+    thread_for(8, meet, &all);
+    assert_int_equal(all.most, 8);
+    long before = sleeps(&threads), now;
+    assert_true(threads >= 7);
+    for (int quiet = 0, i = 0; quiet < 100 && i < 2000; i++, before = now) { /* until all sleep, but perhaps a tool's */
+        nanosleep(&ms, NULL);
+        now = sleeps(&threads);
+        quiet = now == before ? quiet + 1 : 0;
+    }
+    thread_keep_awake(true);
+    for (int i = 0; i < 5000 && sleeps(&threads) < before + threads; i++)
+        nanosleep(&ms, NULL);
+    thread_keep_awake(false);
+    assert_true(sleeps(&threads) >= before + threads);
     thread_set_count(0);
 }
 
@@ -288,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_done_once),
         cmocka_unit_test(loops_share_the_threads),
+        cmocka_unit_test(all_wake_before_the_first_loop),
         cmocka_unit_test(loops_run_beside_and_within_each_other),
         cmocka_unit_test(bands_cover_all_rows),
         cmocka_unit_test(rounding_is_to_the_nearest_and_even),
