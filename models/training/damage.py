@@ -20,7 +20,8 @@ from models.training import common
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
 from models.training.drawing import Painter, column, curves, draw, fractal, limbs, line, places, slots, smooth, stamp
 from models.training.lookalikes import (beads, cutouts, discs, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh,
-                                        necklaces, rain, skies, sparks, strands, strokes, twigs, whiskers, wires, writing)
+                                        necklaces, rain, skies, sparks, stars, strands, strokes, twigs, whiskers, wires,
+                                        writing)
 from models.training.networks_damage import KINDS
 
 THIN, CRACK, DUST, STAIN = range(len(KINDS))
@@ -143,7 +144,7 @@ def even_lines(p, flag):
     planes = p.planes(2 * p.n)
     draw(planes, owner + p.n * c.flag(0.3), y, x, radius[:, None], (there * c.uniform(0.6, 1.0))[:, None], 4)
     for half in planes.reshape(2, p.n, 1, p.side, p.side):
-        p.paint(half, p.colour(0.75, 0.2), THIN)
+        p.paint(half, p.colour(0.65, 0.2), THIN)
 
 
 def cracks(p, flag):
@@ -419,7 +420,7 @@ SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
          ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25),
-         ("even", THIN, 0.2))
+         ("even", THIN, 0.3))
 WHOLE = 0.4  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
@@ -540,6 +541,7 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         sparks(p, 0.03 * more)
         flakes(p, 0.05 * more)
         rain(p, 0.03 * more)
+        stars(p, 0.03 * more)
         discs(p, 0.03 * more)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)

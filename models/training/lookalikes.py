@@ -361,6 +361,34 @@ def flakes(p, share=0.0, where=None):
         p.paint(F.avg_pool2d(part, wide, 1, wide // 2), colour)
 
 
+def stars(p, share):
+    """A night sky over a ragged horizon: dark, somewhat paler below, with many points of one size, few of them bright."""
+    flag = p.c.flag(share)
+    c = p.c
+    y, _ = places(p.side, p.device)
+    reach = column(c.uniform(0.3, 1.3)) * p.side
+    dark, paler = column(0.25 * c.uniform(0, 1) ** 2), column(0.3 * c.uniform(0, 1) ** 2)
+    blue = torch.tensor([-0.03, 0.0, 0.06], device=p.device).reshape(1, 3, 1, 1) * column(c.uniform(-0.5, 1.5))
+
+    def make(k):
+        ragged = fractal(k, 5, p.side, 6, 0.65) * column(k.log_uniform(1, 60)) * (p.side / 512)
+        return (reach[flag] + ragged - y + 0.5).clamp(0, 1)
+
+    sky = p.some(flag, make)
+    glow = fractal(c, 4, p.side, 4) * column(0.06 * c.uniform(0, 1) * c.flag(0.5))
+    p.paint(sky, (dark + paler * (y / p.side) ** 2 + blue + glow).clamp(0, 1))
+    each = 220
+    k, owner = slots(p.n, each, p.generator)
+    there = (flag[owner] & (k.uniform(0, 1) < c.uniform(0.15, 1)[owner])).float()
+    bright = torch.exp(-k.uniform(0, 1) * c.uniform(0.5, 3)[owner])
+    radius = (c.log_uniform(0.45, 1.4)[owner] * (0.7 + 0.6 * bright) * (p.side / 512) ** 0.35).clamp(0.35, 2.5)
+    planes = p.planes(p.n)
+    stamp(planes, owner, k.uniform(0, 1) * p.side, k.uniform(0, 1) * p.side, radius, there * bright, 4)
+    tint = 0.08 * c.normal(3, 1, 1) * column(c.flag(0.4))
+    p.paint(F.avg_pool2d(planes[:, None], 3, 1, 1) * sky, (1 + tint).clamp(0, 1))
+    p.paint(planes[:, None] * sky * column(c.flag(0.6)), (1 + tint).clamp(0, 1))
+
+
 def rain(p, share):
     """Short pale streaks of one direction, seen through."""
     flag = p.c.flag(share)

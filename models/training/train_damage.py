@@ -12,12 +12,11 @@ from models.training.networks_damage import KINDS, Damage, damage_init, spread
 NAME = "starter_damage"
 SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
 AHEAD = 6  # batches are made so many at a time: the launches of the many small kernels take longer than their work
-AGAIN = 2  # and each is taken so often, turned by a quarter: to make a batch takes longer than to learn from it
+AGAIN = 2  # and each is taken so often, upright, then turned by 1 to 3 quarters: to make it takes longer than to learn from it
 WEIGHTS = (4.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
 TONED = 1 / 3  # of the pictures without colour so many have one tone, such as sepia
 THIN_ON_PRINTS = 1.5  # times as much: those are the last to be found
-
-
+FEW = 40  # damaged or found pixels that a picture's own Dice takes for few
 ALARMED = 500  # of a picture's pixels one in so many: the undamaged ones that look most like damage
 
 
@@ -31,6 +30,16 @@ def thin_on_prints(logits, label, kind, kept):
     near = F.max_pool2d((label != damage.NO).float()[:, None], 5, 1, 2)[:, 0]
     counts = ((yes > 0) | (near == 0)) & ~kept[:, None, None] & ((yes > 0) | (logits[:, 1:].argmax(1) == damage.THIN))
     return soft_dice(torch.sigmoid(logits[:, 0]) * counts, yes * counts, 1.0)
+
+
+def of_each(logits, label):
+    """Soft Dice of each picture, N: a few specks alone count as much as a net of cracks. Undamaged pixels within 2 px of
+    damage count little."""
+    yes = (label == damage.YES).float()
+    near = F.max_pool2d(yes[:, None], 5, 1, 2)[:, 0]
+    found = torch.sigmoid(logits[:, 0]) * torch.where((yes == 0) & (near > 0), 0.3, 1.0) * (label != damage.IGNORED)
+    right, found, yes = (v.flatten(1).sum(1) for v in (found * yes, found, yes))
+    return 1 - (2 * right + FEW) / (found + yes + FEW)
 
 
 def losses(logits, label, kind, kept):
@@ -65,6 +74,7 @@ def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--alarms", type=float, default=0.15, help="the weight of the false alarms")
+    parser.add_argument("--each", type=float, default=0.4, help="the weight of each picture's own Dice")
     parser.add_argument("--gray", type=float, default=0.3, help="the share of pictures that are scanned without colour")
     parser.add_argument("--decay", type=float, default=0.999, help="of the weights' moving average")
     parser.add_argument("--start", default="", help="begin with the weights of this model file")
@@ -99,16 +109,19 @@ def main():
                                bare=0.4, gray=args.gray, toned=TONED)
         picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
                                                     ("picture", "label", "kind", "pick", "harmed", "kept"))
-        picture, label, kind = (torch.rot90(v, turn, (-2, -1)) for v in (picture, label, kind))
+        quarters = turn * (1 + step // (AHEAD * AGAIN) % 3)
+        picture, label, kind = (torch.rot90(v, quarters, (-2, -1)) for v in (picture, label, kind))
         picture = picture.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             logits = net(picture, spread(net.context(picture), side, side))
         logits = logits.float()
         entropy, dice, by_kind, kinds, alarms = losses(logits, label, kind, kept)
         prints = thin_on_prints(logits, label, kind, kept)
+        each = of_each(logits, label).mean()
         optimizer.zero_grad(set_to_none=True)
         alarm = (alarms * torch.where(harmed, 0.3, 1.0)).mean()
-        (3 * entropy + 0.3 * dice + 0.1 * sum(by_kind[:3]) + 0.1 * prints + 0.2 * kinds + args.alarms * alarm).backward()
+        (3 * entropy + 0.3 * dice + 0.1 * sum(by_kind[:3]) + 0.1 * prints + 0.2 * kinds + args.each * each
+         + args.alarms * alarm).backward()
         common.average_gradients(net)
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
@@ -117,7 +130,7 @@ def main():
         seen = torch.where(harmed, photos.hard[pick], 0.7 * photos.hard[pick] + 0.3 * alarms.detach().nan_to_num(1.0))
         photos.hard[pick] = seen
         training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "alarm": alarm, "norm": norm,
-                      f"dice_{side}": dice, "thin_on_prints": prints,
+                      f"dice_{side}": dice, "thin_on_prints": prints, "each": each,
                       **{f"dice_{name}": d for name, d in zip(KINDS, by_kind)}})
     common.export(NAME, args.out, args.commit, training.state())
 
