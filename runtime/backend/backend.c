@@ -243,13 +243,34 @@ static bool plan_check_target(const struct plan_shape *shape, const struct run_i
     return fits && (!target->take || target->most > 0);
 }
 
+/* Whether the means can be made. */
+static bool plan_check_reduced(const struct raster_source *source, const struct plan_shape *shape)
+{
+    const bool fits = source->form == RASTER_U8 && !source->columns && !source->rows && source->width > 0 &&
+                      source->width <= RASTER_REDUCED && source->height > 0 && source->height <= RASTER_REDUCED;
+    const int64_t down = source->height / shape->h + 2, across = source->width / shape->w + 2;
+    return fits && down * across < 1 << 24; /* sums of bytes in 32 bits */
+}
+
+static enum error_code plan_check_sources(const struct plan *plan, const struct run_io *run, struct error *err)
+{
+    for (int i = 0; i < plan->input_count; i++)
+        for (int n = 0; n < plan->shapes[i].n && !run->inputs[i].planes; n++) {
+            const struct raster_source *source = &run->inputs[i].images[n];
+            if ((source->width || source->height) && !plan_check_reduced(source, &plan->shapes[i]))
+                return error_set(err, ERROR_INTERNAL, "input %d cannot be reduced", i);
+        }
+    return OK;
+}
+
 static enum error_code plan_check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
 {
     for (int i = 0; i < plan->input_count; i++)
         if (!run->inputs[i].planes &&
             (!run->inputs[i].images || plan->shapes[i].c != (run->inputs[i].points ? 4 : 3) || !run->range))
             return error_set(err, ERROR_INTERNAL, "input %d is no picture", i);
-    for (int i = 0; i < plan->output_count && run->outputs; i++) {
+    const enum error_code code = plan_check_sources(plan, run, err);
+    for (int i = 0; i < plan->output_count && run->outputs && code == OK; i++) {
         const struct plan_shape *shape = &plan->shapes[plan->input_count + i];
         for (int n = 0; n < shape->n && run->outputs[i].images; n++)
             for (int t = 0; t < run->outputs[i].images[n].target_count; t++)
@@ -258,7 +279,7 @@ static enum error_code plan_check_pictures(const struct plan *plan, const struct
         if ((run->outputs[i].canvas || run->outputs[i].points) && shape->c != 3)
             return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
     }
-    return OK;
+    return code;
 }
 
 enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct error *err)

@@ -35,6 +35,23 @@ static inline float raster_wide(enum raster_form form, const void *row, size_t a
     return form == RASTER_U16 ? (float)((const uint16_t *)row)[at] / 257 : ((const float *)row)[at];
 }
 
+/* A row of a picture that is reduced. */
+static void raster_read_reduced(const struct read_loop *loop, int y)
+{
+    enum { CHUNK = 256 };
+    const struct raster_range *range = loop->range;
+    const size_t plane = (size_t)loop->h * (size_t)loop->w;
+    float samples[3 * CHUNK], *to = loop->planes + (size_t)y * (size_t)loop->w;
+    for (int begin = 0; begin < loop->w; begin += CHUNK) {
+        const int count = loop->w - begin < CHUNK ? loop->w - begin : CHUNK;
+        raster_reduce_row(loop->source, loop->h, loop->w, y, begin, count, samples);
+        for (int c = 0; c < 3; c++)
+            for (int x = 0; x < count; x++)
+                to[(size_t)c * plane + (size_t)(begin + x)] =
+                    raster_normal(range, samples[3 * x + (range->bgr ? 2 - c : c)], c);
+    }
+}
+
 static void raster_read_rows(void *context, int item)
 {
     const struct read_loop *loop = context;
@@ -48,6 +65,10 @@ static void raster_read_rows(void *context, int item)
             table[c][i] = raster_normal(range, (float)i, c);
     thread_band(loop->h, item, &begin, &end);
     for (int y = begin; y < end; y++) {
+        if (loop->source->width) {
+            raster_read_reduced(loop, y);
+            continue;
+        }
         const void *row = raster_source_row(loop->source, y);
         const uint8_t *bytes = row;
         const enum raster_form form = loop->source->form;
@@ -91,6 +112,8 @@ bool raster_flat(const struct raster_source *source, int h, int w)
 {
     const size_t size = raster_pixel(source->form) / 3;
     const void *first = NULL;
+    h = source->width ? source->height : h;
+    w = source->width ? source->width : w;
     for (int y = 0; y < h; y++) {
         const char *row = raster_source_row(source, y);
         for (int x = 0; x < w; x++)

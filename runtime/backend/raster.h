@@ -34,7 +34,12 @@ struct raster_source {
     const void *data;
     size_t stride; /* bytes from a row to the next */
     const int *columns, *rows;
+    /* Not 0: the picture has that size, 8 bit, and is reduced to the tensor's without lists: each pixel is the mean of
+     * those that it touches, as torch's adaptive_avg_pool2d has it. A device may send it once where another input, an
+     * earlier one, has all of it. */
+    int width, height;
 };
+#define RASTER_REDUCED 65535 /* px of the longest side of such a picture */
 
 /* A picture laid over a result before the result is rounded: a sample v becomes v + weight * (rgb - a * v). */
 struct raster_layer {
@@ -71,6 +76,10 @@ struct raster_target {
 
 /* The source's h × w pixels as 3 planes. */
 void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes);
+
+/* A picture that is reduced to h × w: RGB on the 8-bit scale; and `count` pixels from (x, y) on. */
+void raster_reduce(const struct raster_source *source, int h, int w, float *out);
+void raster_reduce_row(const struct raster_source *source, int h, int w, int y, int x, int count, float *out);
 
 /* Sets those pixels of an image's `pixels` a plane, of four planes, of which the fourth becomes 1 there and 0
  * elsewhere; and the points' values from three planes. */

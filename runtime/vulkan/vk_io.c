@@ -66,6 +66,8 @@ enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
             keys[count++] = io_key(port, in ? "points_in" : "points_out", 0, 0);
         if (rgb)
             keys[count++] = io_key(port, in ? "raster_in" : "raster_out", RASTER_U8, 0);
+        if (rgb && in && i > 0)
+            keys[count++] = io_key(port, "raster_reduce", 0, 0);
         if (rgb)
             keys[count++] = io_key(port, in ? "raster_in" : "raster_out", RASTER_F32, 0);
         if (rgb && !in)
@@ -170,6 +172,10 @@ static enum error_code io_measure_inputs(struct vk_io_run *r)
         uint64_t bytes = input->planes ? vk_io_plane_bytes(port) : 0;
         if (!input->planes && !(input->points ? port->pointed : port->rgb))
             return error_set(r->err, ERROR_UNSUPPORTED, "%s: the channels of input %d lie apart", io->name, i);
+        if (vk_io_write_from(io, r->run, i) >= 0) {
+            r->up[i] = r->up[vk_io_write_from(io, r->run, i)];
+            continue;
+        }
         for (int n = 0; n < port->n && !input->planes; n++)
             bytes += vk_io_write_bytes(&input->images[n], &port->operand) +
                      (input->points ? (uint64_t)input->points[n].count * VK_IO_POINT_BYTES : 0);

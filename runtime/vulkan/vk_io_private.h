@@ -87,6 +87,8 @@ void vk_io_dispatch_points(struct vk_io_run *r, int index, struct params_raster 
 
 /* Bytes that a picture takes in the buffer on its way into an input. */
 uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_operand *tensor);
+/* The earlier input that has all of a picture that is reduced for this one, which then takes no bytes; or -1. */
+int vk_io_write_from(const struct vk_io *io, const struct run_io *run, int index);
 /* Fills an input's part of the buffer and records the commands that turn it into a tensor. */
 void vk_io_write(struct vk_io_run *r, int index);
 

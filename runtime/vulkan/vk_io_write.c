@@ -21,22 +21,75 @@ static void window_list_bounds(const int *list, int count, int *first, int *size
 
 static struct window window_of(const struct raster_source *source, const struct vk_operand *tensor)
 {
-    struct window w;
-    window_list_bounds(source->columns, (int)tensor->w, &w.column, &w.columns);
-    window_list_bounds(source->rows, (int)tensor->h, &w.row, &w.rows);
+    struct window w = {0, source->width, 0, source->height, 0};
+    if (!source->width) {
+        window_list_bounds(source->columns, (int)tensor->w, &w.column, &w.columns);
+        window_list_bounds(source->rows, (int)tensor->h, &w.row, &w.rows);
+    }
     w.stride = ((uint64_t)w.columns * raster_pixel(source->form) + 3) / 4 * 4;
     return w;
 }
 
-static uint64_t window_bytes(const struct window *w, const struct vk_operand *tensor)
+static uint64_t window_bytes(const struct raster_source *source, const struct window *w,
+                             const struct vk_operand *tensor)
 {
-    return sizeof(uint32_t) * ((uint64_t)tensor->w + tensor->h) + w->stride * (uint64_t)w->rows;
+    const uint64_t lists = source->width ? 0 : (uint64_t)tensor->w + tensor->h;
+    return sizeof(uint32_t) * lists + w->stride * (uint64_t)w->rows;
 }
 
 uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_operand *tensor)
 {
     const struct window w = window_of(source, tensor);
-    return window_bytes(&w, tensor);
+    return window_bytes(source, &w, tensor);
+}
+
+int vk_io_write_from(const struct vk_io *io, const struct run_io *run, int index)
+{
+    const struct raster_source *source = run->inputs[index].images;
+    for (int i = 0; i < index && source && source->width && io->ports[index].n == 1; i++) {
+        const struct raster_source *earlier = run->inputs[i].images;
+        if (!earlier || earlier->width || earlier->data != source->data || earlier->stride != source->stride ||
+            earlier->form != source->form)
+            continue;
+        const struct window w = window_of(earlier, &io->ports[i].operand);
+        if (w.column == 0 && w.columns == source->width && w.row == 0 && w.rows == source->height)
+            return i;
+    }
+    return -1;
+}
+
+/* A picture's pixels, as they are, from a word of the input's part of the buffer on. */
+static void window_send(struct vk_io_run *r, int index, const struct raster_source *source, const struct window *w,
+                        uint64_t word)
+{
+    const size_t pixel = raster_pixel(source->form);
+    vk_io_copy_later(r, (struct vk_rows){.from = (const char *)source->data + (size_t)w->row * source->stride +
+                                                 (size_t)w->column * pixel,
+                                         .to = (char *)r->slot->upload.mapped + r->up[index].offset + 4 * word,
+                                         .from_stride = source->stride,
+                                         .to_stride = w->stride,
+                                         .bytes = (size_t)w->columns * pixel,
+                                         .rows = w->rows});
+}
+
+/* A picture that is reduced: the lists of the input that it comes from, if it does, lie before it. */
+static void window_reduce(struct vk_io_run *r, int index, int image, uint64_t *used)
+{
+    const struct raster_source *source = &r->run->inputs[index].images[image];
+    const struct window w = window_of(source, &r->io->ports[index].operand);
+    const int from = vk_io_write_from(r->io, r->run, index);
+    struct params_raster push = vk_io_push(r, &r->io->ports[index], image);
+    push.data = (uint32_t)(*used / 4);
+    push.stride = (uint32_t)(w.stride / 4);
+    push.width = (uint32_t)source->width;
+    push.height = (uint32_t)source->height;
+    if (from < 0) {
+        window_send(r, index, source, &w, push.data);
+        *used += window_bytes(source, &w, &r->io->ports[index].operand);
+    } else {
+        push.data = r->io->ports[from].operand.w + r->io->ports[from].operand.h;
+    }
+    vk_io_dispatch(r, index, "raster_reduce", 0, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
 }
 
 static void window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
@@ -51,17 +104,11 @@ static void window_write(struct vk_io_run *r, int index, int image, uint64_t *us
         *words++ = 3 * (uint32_t)((source->columns ? source->columns[x] : (int)x) - w.column);
     for (uint32_t y = 0; y < push.h; y++)
         *words++ = (uint32_t)((uint64_t)((source->rows ? source->rows[y] : (int)y) - w.row) * (w.stride / 4));
-    vk_io_copy_later(r, (struct vk_rows){.from = (const char *)source->data + (size_t)w.row * source->stride +
-                                                 (size_t)w.column * raster_pixel(source->form),
-                                         .to = (char *)words,
-                                         .from_stride = source->stride,
-                                         .to_stride = w.stride,
-                                         .bytes = (size_t)w.columns * raster_pixel(source->form),
-                                         .rows = w.rows});
-    *used += window_bytes(&w, &port->operand);
     push.columns = (uint32_t)(at / 4);
     push.rows = push.columns + push.w;
     push.data = push.rows + push.h;
+    window_send(r, index, source, &w, push.data);
+    *used += window_bytes(source, &w, &port->operand);
     vk_io_dispatch(r, index, "raster_in", source->form, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
 }
 
@@ -126,7 +173,10 @@ void vk_io_write(struct vk_io_run *r, int index)
         return;
     }
     for (int n = 0; n < r->io->ports[index].n; n++)
-        window_write(r, index, n, &used);
+        if (input->images[n].width)
+            window_reduce(r, index, n, &used);
+        else
+            window_write(r, index, n, &used);
     if (input->points)
         window_write_points(r, index, used);
 }

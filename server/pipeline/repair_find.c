@@ -74,107 +74,36 @@ enum error_code repair_network(struct step *step, enum model_role role, const st
     return step_run(step, role, shape, &run, NULL, err);
 }
 
-/* The picture reduced to h × w: each pixel the mean of those that it touches, as torch's adaptive_avg_pool2d has it. */
-struct find_reduced {
-    const struct image *picture;
-    int64_t h, w;
-    float *out;
-};
-
-static void find_sum(uint32_t *restrict sums, const uint8_t *restrict row, size_t samples)
-{
-    for (size_t i = 0; i < samples; i++)
-        sums[i] += row[i];
-}
-
-#define FIND_COLUMNS 512 /* whose sums are made together */
-
-/* Sums of some columns from the row `first` on to before `last`. */
-static void find_columns(const struct image *picture, int64_t first, int64_t last, int64_t begin, int64_t end,
-                         uint32_t *sums)
-{
-    const uint8_t *pixels = (const uint8_t *)picture->pixels + 3 * begin;
-    const size_t samples = 3 * (size_t)(end - begin);
-    memset(sums, 0, samples * sizeof *sums);
-    for (int64_t y = first; y < last; y++)
-        find_sum(sums, pixels + 3 * y * picture->width, samples);
-}
-
-/* A row: first the sums of columns, some at a time. */
-static void find_reduce_row(void *context, int y)
-{
-    const struct find_reduced *r = context;
-    const int64_t height = r->picture->height, width = r->picture->width;
-    const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
-    const int64_t whole = width / r->w, part = width % r->w;
-    uint32_t sums[3 * FIND_COLUMNS];
-    float *out = r->out + 3 * y * r->w;
-    int64_t from = 0, rest = 0, count = 0; /* from: x * width / w, of which so much remains */
-    double share = 0;                      /* of so many columns */
-    for (int64_t x = 0, begin = 0, end = 0; x < r->w; x++) {
-        rest += part;
-        const int64_t more = rest >= r->w, next = from + whole + more;
-        rest -= more * r->w;
-        const int64_t to = next + (rest > 0);
-        int64_t sum[3] = {0}; /* signed: that is converted faster */
-        if (to - from != count) {
-            count = to - from;
-            share =
-                1 / (double)(count * (last - first)); /* a sum times this rounds to the same float as their quotient */
-        }
-        while (from < to) {
-            if (from >= end) {
-                begin = from;
-                end = width - from < FIND_COLUMNS ? width : from + FIND_COLUMNS;
-                find_columns(r->picture, first, last, begin, end, sums);
-            }
-            const int64_t stop = to < end ? to : end;
-            for (const uint32_t *at = sums + 3 * (from - begin); from < stop; from++, at += 3)
-                for (int c = 0; c < 3; c++)
-                    sum[c] += at[c];
-        }
-        for (int c = 0; c < 3; c++)
-            *out++ = (float)((double)sum[c] * share);
-        from = next;
-    }
-}
-
 static struct raster_source find_source(const float *pixels, int width)
 {
     return (struct raster_source){.form = RASTER_F32, .data = pixels, .stride = 3 * sizeof *pixels * (size_t)width};
 }
 
-static void find_reduce(const struct image *picture, int h, int w, float *out)
+/* The picture as one that is to be reduced. */
+static struct raster_source find_picture(const struct find *f)
 {
-    struct find_reduced reduced = {.picture = picture, .h = h, .w = w, .out = out};
-    thread_for(h, find_reduce_row, &reduced);
-}
-
-/* The picture of which the context is made. */
-static enum error_code find_small(struct find *f, struct session_shape *shape, struct error *err)
-{
-    *shape = (struct session_shape){.n = 1, .variant = MODEL_DAMAGE_CONTEXT};
-    model_damage_reduced(f->picture->height, f->picture->width, &shape->h, &shape->w);
-    f->pixels = mem_alloc((size_t)shape->h * (size_t)shape->w, 3 * sizeof *f->pixels);
-    if (!f->pixels)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    find_reduce(f->picture, shape->h, shape->w, f->pixels);
-    return OK;
+    return (struct raster_source){.form = RASTER_U8,
+                                  .data = f->picture->pixels,
+                                  .stride = 3 * (size_t)f->picture->width,
+                                  .width = f->picture->width,
+                                  .height = f->picture->height};
 }
 
 /* The context of the whole picture. */
 static enum error_code find_context(struct find *f, struct error *err)
 {
-    struct session_shape shape;
-    enum error_code code = find_small(f, &shape, err);
+    struct session_shape shape = {.n = 1, .variant = MODEL_DAMAGE_CONTEXT};
+    model_damage_reduced(f->picture->height, f->picture->width, &shape.h, &shape.w);
     f->height = (shape.h + 3) / 4;
     f->width = (shape.w + 3) / 4;
     f->context = mem_alloc((size_t)f->info->context * (size_t)f->height * (size_t)f->width, sizeof *f->context);
-    const struct raster_source source = find_source(f->pixels, shape.w);
+    f->pixels = mem_alloc((size_t)shape.h * (size_t)shape.w, 3 * sizeof *f->pixels);
+    const struct raster_source picture = find_picture(f), source = find_source(f->pixels, shape.w);
     const struct run_input input = {.images = &source};
     const struct run_output output = {.planes = f->context};
-    if (code == OK && !f->context)
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    enum error_code code = f->context && f->pixels ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code == OK)
+        raster_reduce(&picture, shape.h, shape.w, f->pixels); /* the device would get the whole picture at once */
     if (code == OK)
         code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     free(f->pixels);
@@ -218,9 +147,8 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                          .stride = 3 * (size_t)f->picture->width,
                                          .columns = f->across,
                                          .rows = f->down};
-    struct session_shape small = {0};
-    enum error_code code = f->one ? find_small(f, &small, err) : find_cells(f, window, err);
-    const struct raster_source reduced = find_source(f->pixels, small.w);
+    const enum error_code code = f->one ? OK : find_cells(f, window, err);
+    const struct raster_source reduced = find_picture(f);
     const struct run_input inputs[2] = {{.images = &source},
                                         {.images = f->one ? &reduced : NULL, .planes = f->one ? NULL : f->cells}};
     /* Rows of a channel's bytes: how likely damage is, and of which of the other channels' kinds. */
@@ -334,12 +262,12 @@ static enum error_code find_whole(struct find *f, struct error *err)
     const size_t pixels = (size_t)shape.h * (size_t)shape.w;
     f->pixels = mem_alloc(pixels, 3 * sizeof *f->pixels);
     f->logits = mem_alloc(pixels, sizeof *f->logits);
-    const struct raster_source source = find_source(f->pixels, shape.w);
+    const struct raster_source picture = find_picture(f), source = find_source(f->pixels, shape.w);
     const struct run_input input = {.images = &source};
     const struct run_output output = {.planes = f->logits};
     enum error_code code = f->pixels && f->logits ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
-        find_reduce(f->picture, shape.h, shape.w, f->pixels);
+        raster_reduce(&picture, shape.h, shape.w, f->pixels);
     if (code == OK)
         code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     if (code == OK)

@@ -49,6 +49,22 @@ void run_net_same(struct run_net *net, int n, int h, int w, int steps)
     run_net_plan(net);
 }
 
+void run_net_pair(struct run_net *net, const int first[2], const int second[2])
+{
+    struct error err = ERROR_INIT;
+    const int rgb = 3, *const sizes[] = {first, second};
+    *net = (struct run_net){0};
+    assert_int_equal(graph_create(&net->graph, &err), OK);
+    for (int i = 0; i < 2; i++) {
+        const int h = sizes[i][0], w = sizes[i][1];
+        const struct view x = graph_tensor(net->graph, TENSOR_INPUT, 1, h, w, 1, &rgb);
+        struct node *node = graph_node(net->graph, OP_ADD, graph_tensor(net->graph, TENSOR_OUTPUT, 1, h, w, 1, &rgb));
+        node->in[OP_X] = node->in[OP_RESIDUAL1] = x;
+        node->args.add = (struct op_add){.x_scale = 0.25f, .residual1_scale = 0.75f};
+    }
+    run_net_plan(net);
+}
+
 void run_net_classes(struct run_net *net, int n, int h, int w, int classes)
 {
     struct error err = ERROR_INIT;

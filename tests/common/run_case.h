@@ -29,6 +29,9 @@ struct run_net {
 /* y = x, after as many steps on the way. */
 void run_net_same(struct run_net *net, int n, int h, int w, int steps);
 
+/* The same of two inputs, each with its height and width. */
+void run_net_pair(struct run_net *net, const int first[2], const int second[2]);
+
 /* Two outputs of 1×1 convolutions: `classes` channels, of which each two are equal; and the sum of x's channels,
  * thrice. */
 void run_net_classes(struct run_net *net, int n, int h, int w, int classes);

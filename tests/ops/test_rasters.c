@@ -29,7 +29,7 @@ static void test_windows(void)
             columns[i][x] = i == 0 ? 3 + x : abs(PW - 1 - abs(PW - 1 - (PW - 8 + x))); /* mirrored */
         for (int y = 0; y < H; y++)
             rows[i][y] = i == 0 ? 11 + y : abs(y - 4);
-        sources[i] = (struct raster_source){RASTER_U8, picture, STRIDE, columns[i], rows[i]};
+        sources[i] = (struct raster_source){RASTER_U8, picture, STRIDE, columns[i], rows[i], 0, 0};
         targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[i], sizeof bytes[i][0], 0, 0, W, H};
         targets[i][1] = (struct raster_target){.form = RASTER_F32, floats[i], sizeof floats[i][0], 0, 0, W, H};
         targets[i][2] = (struct raster_target){.form = RASTER_U8, part, sizeof part[0], 9, 6, 7, 5};
@@ -67,6 +67,97 @@ static void test_windows(void)
             assert_int_equal(part[y][21], 7);
         run_net_destroy(&net);
     }
+}
+
+/* Of the pixels of `length`, the mean of those that pixel `at` of `count` touches, which they are reduced to. */
+static double reduced(const uint8_t *picture, int stride, const int length[2], const int count[2], const int at[2],
+                      int channel)
+{
+    double sum = 0;
+    int pixels = 0;
+    for (int y = 0; y < length[0]; y++)
+        for (int x = 0; x < length[1]; x++)
+            if ((y + 1) * count[0] > at[0] * length[0] && y * count[0] < (at[0] + 1) * length[0] &&
+                (x + 1) * count[1] > at[1] * length[1] && x * count[1] < (at[1] + 1) * length[1]) {
+                sum += picture[y * stride + 3 * x + channel];
+                pixels++;
+            }
+    return sum / pixels;
+}
+
+/* A picture beside itself, reduced: where the first input has all of it, with its edge repeated, or a part. */
+static void test_reduced(void)
+{
+    enum { MOST = 1100, BYTES = 3 * MOST * 3, VALUES = 3 * 12 * 300 };
+    static const struct {
+        int length[2], count[2]; /* height and width: of the picture, of what it becomes */
+    } sizes[] = {{{29, 37}, {7, 11}},   {{1, 300}, {1, 256}}, {{12, 20}, {12, 20}}, {{17, 23}, {1, 1}},
+                 {{3, MOST}, {2, 256}}, {{300, 1}, {12, 1}},  {{5, 3}, {7, 8}},     {{3, 700}, {1, 300}}};
+    static uint8_t picture[BYTES + 2000];
+    static float first[3 * 400 * (MOST + 8)], second[VALUES];
+    for (size_t k = 0; k < 2 * sizeof sizes / sizeof sizes[0]; k++) {
+        const int *length = sizes[k / 2].length, *count = sizes[k / 2].count, stride = 3 * length[1] + 2;
+        const int h = length[0] + (k % 2 ? -length[0] / 2 : 3), w = length[1] + (k % 2 ? 0 : 5);
+        int columns[MOST + 8], rows[MOST + 8];
+        const struct raster_range *range = k % 3 ? &run_face_range : &run_blue_range;
+        const double step = (double)range->unit * (double)range->deviation;
+        struct run_net net;
+        run_fill(picture, sizeof picture, 3 + (uint32_t)k);
+        assert_true((size_t)(stride * length[0]) <= sizeof picture && 3 * count[0] * count[1] <= VALUES);
+        for (int i = 0; i < w || i < h; i++) {
+            columns[i] = i < length[1] ? i : length[1] - 1;
+            rows[i] = i < length[0] ? i : length[0] - 1;
+        }
+        const struct raster_source whole = {RASTER_U8, picture, (size_t)stride, columns, rows, 0, 0},
+                                   small = {RASTER_U8, picture, (size_t)stride, NULL, NULL, length[1], length[0]};
+        const struct run_input inputs[2] = {{.images = &whole}, {.images = &small}};
+        const struct run_output outputs[2] = {{.planes = first}, {.planes = second}};
+        run_net_pair(&net, (const int[2]){h, w}, count);
+        run_submit(&net, &(struct run_io){.inputs = inputs, .outputs = outputs, .range = range});
+        run_await(&net);
+        for (int c = 0; c < 3; c++) {
+            const int from = range->bgr ? 2 - c : c;
+            for (int y = 0; y < h; y++)
+                for (int x = 0; x < w; x++) {
+                    const double v = (picture[rows[y] * stride + 3 * columns[x] + from] / (double)range->unit -
+                                      (double)range->mean[c]) /
+                                     (double)range->deviation;
+                    assert_true(fabs((double)first[(c * h + y) * w + x] - v) * step <= run_allowed());
+                }
+            for (int y = 0; y < count[0]; y++)
+                for (int x = 0; x < count[1]; x++) {
+                    const double p = reduced(picture, stride, length, count, (const int[2]){y, x}, from),
+                                 v = (p / (double)range->unit - (double)range->mean[c]) / (double)range->deviation,
+                                 got = (double)second[(c * count[0] + y) * count[1] + x];
+                    assert_true(fabs(got - v) * step <= run_allowed());
+                }
+        }
+        run_net_destroy(&net);
+    }
+}
+
+/* What cannot be reduced is refused on every device. */
+static void test_not_reduced(void)
+{
+    static uint8_t pixel[3];
+    const int lists[4] = {0};
+    const struct raster_source wrong[] = {
+        {RASTER_U8, pixel, 3, lists, NULL, 1, 1},        {RASTER_U8, pixel, 3, NULL, lists, 1, 1},
+        {RASTER_F32, pixel, 3, NULL, NULL, 1, 1},        {RASTER_U8, pixel, 3, NULL, NULL, 1, 0},
+        {RASTER_U8, pixel, 3, NULL, NULL, 0, 1},         {RASTER_U8, pixel, 3, NULL, NULL, RASTER_REDUCED + 1, 1},
+        {RASTER_U8, pixel, 3, NULL, NULL, 60000, 60000}, {RASTER_U8, pixel, 3, NULL, NULL, 1, RASTER_REDUCED + 1}};
+    struct run_net net;
+    run_net_same(&net, 1, 4, 4, 1);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        float planes[3 * 4 * 4];
+        struct error err = ERROR_INIT;
+        const struct run_input input = {.images = &wrong[i]};
+        const struct run_output output = {.planes = planes};
+        const struct run_io run = {.inputs = &input, .outputs = &output, .range = &run_unit_range};
+        assert_int_equal(plan_submit(net.plan, &run, &err), ERROR_INTERNAL);
+        assert_string_equal(err.text, "input 0 cannot be reduced");
+    }
+    run_net_destroy(&net);
 }
 
 /* A target's rows, as they are taken: a strip with room for two. */
@@ -135,7 +226,7 @@ static void test_labels(void)
     struct run_net net;
     run_fill(picture[0][0][0], sizeof picture, 5);
     for (int i = 0; i < N; i++) {
-        sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL};
+        sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0};
         targets[i][0] = (struct raster_target){.form = RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
         targets[i][1] = (struct raster_target){RASTER_LABEL, later[i], W, LEFT, TOP, W - LEFT, H - TOP, .first = FIRST};
         targets[i][2] = targets[i][1];
@@ -250,7 +341,7 @@ static void test_layers(void)
         struct run_image images[2];
         struct run_net net;
         for (int i = 0; i < 2; i++) {
-            sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL};
+            sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0};
             images[i] = (struct run_image){.targets = &targets[i], .target_count = 1};
         }
         const struct run_input input = {.images = sources};
@@ -307,7 +398,7 @@ static void test_canvas(void)
                     columns[i][k] = x0 + k;
                     rows[k] = y0 + k;
                 }
-                sources[i] = (struct raster_source){RASTER_U8, picture, sizeof picture[0], columns[i], rows};
+                sources[i] = (struct raster_source){RASTER_U8, picture, sizeof picture[0], columns[i], rows, 0, 0};
                 targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[y0][x0], sizeof bytes[0], x0, y0, w, h};
                 targets[i][1] =
                     (struct raster_target){.form = RASTER_F32, floats[y0][x0], sizeof floats[0], x0, y0, w, h};
@@ -345,6 +436,7 @@ static void test_canvas(void)
 
 int main(void)
 {
-    static run_case *const cases[] = {test_windows, test_floats, test_labels, test_layers, test_canvas, NULL};
+    static run_case *const cases[] = {test_windows, test_reduced, test_not_reduced, test_floats,
+                                      test_labels,  test_layers,  test_canvas,      NULL};
     return run_all_devices("rasters", cases);
 }

@@ -53,7 +53,7 @@ static void test_under_way(void)
     static uint8_t in[H][W][3], out[RUNS][H][W][3];
     struct error err = ERROR_INIT;
     struct run_net net;
-    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL};
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
     const struct run_input input = {.images = &source};
     run_net_same(&net, 1, H, W, 20);
     assert_int_equal(plan_under_way(net.plan), 0);
@@ -112,7 +112,7 @@ static void test_shown_later(void)
     struct error err = ERROR_INIT;
     struct device_info info;
     struct run_net net;
-    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL};
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
     const struct run_input input = {.images = &source};
     struct raster_target target = {.form = RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
     const struct run_image image = {.targets = &target, .target_count = 1};
@@ -154,8 +154,8 @@ static void test_shown_later(void)
     run_net_destroy(&net);
 }
 
-/* A run in which a sum of fp32 on matrices was not finite says so, though all values that it gives are, and so do all of
- * those that follow each other. Here as if there had been one: test_graphs.c makes one where there are matrices. */
+/* A run in which a sum of fp32 on matrices was not finite says so, though all values that it gives are, and so do all
+ * of those that follow each other. Here as if there had been one: test_graphs.c makes one where there are matrices. */
 static void test_wild(void)
 {
     enum { W = 6, H = 4 };
