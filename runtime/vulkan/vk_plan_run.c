@@ -23,6 +23,15 @@ static enum error_code plan_slot_show(struct vk_plan *plan, int index, const str
     return OK;
 }
 
+/* A run is no longer under way: number `flight` of those that are. */
+static void plan_slot_end(struct vk_plan *plan, int flight)
+{
+    plan->slots[plan->flying[flight]].busy = false;
+    plan->flying_count--;
+    memmove(plan->flying + flight, plan->flying + flight + 1,
+            (size_t)(plan->flying_count - flight) * sizeof plan->flying[0]);
+}
+
 enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
@@ -37,8 +46,6 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     slot->commands = commands;
     slot->shown = false;
     enum error_code code = vk_io_in(plan->io, index, run, &slot->before, err);
-    if (code == OK && run->outputs)
-        code = plan_slot_show(plan, index, run, err);
     vk_pipeline_save(device);
     if (code != OK)
         return code;
@@ -55,9 +62,14 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     slot->busy = true;
     plan->flying[plan->flying_count++] = index;
     vk_command_start(device, &slot->work);
-    if (slot->shown)
-        vk_command_start(device, &slot->ending);
-    return OK;
+    code = run->outputs ? vk_plan_show(base, run, err) : OK; /* the device has begun when that is recorded */
+    if (code != OK) {
+        struct error ignored = ERROR_INIT;
+        if (vk_command_finish(device, &slot->work, true, &ignored) != OK)
+            error_clear(&ignored);
+        plan_slot_end(plan, plan->flying_count - 1);
+    }
+    return code;
 }
 
 enum error_code vk_plan_show(struct plan *base, const struct run_io *run, struct error *err)
@@ -95,8 +107,6 @@ enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result 
         code = vk_chain_late(device->traits.info.id, err);
     if (code == OK && !discard)
         vk_io_deliver(plan->io, index, result);
-    slot->busy = false;
-    memmove(plan->flying, plan->flying + 1, sizeof plan->flying - sizeof plan->flying[0]);
-    plan->flying_count--;
+    plan_slot_end(plan, 0);
     return code;
 }

@@ -15,7 +15,7 @@ struct device *run_device;
 enum precision run_precision;
 static run_case *const *cases;
 
-static void run_net_plan(struct run_net *net)
+void run_net_plan(struct run_net *net)
 {
     struct error err = ERROR_INIT;
     if (graph_finish(net->graph, &err) || plan_create(&net->plan, run_device, net->graph, run_precision, "net", &err))

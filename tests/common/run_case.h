@@ -26,6 +26,9 @@ struct run_net {
     struct plan *plan;
 };
 
+/* Makes the plan of a net that has its graph. */
+void run_net_plan(struct run_net *net);
+
 /* y = x, after as many steps on the way. */
 void run_net_same(struct run_net *net, int n, int h, int w, int steps);
 

@@ -183,8 +183,44 @@ static void test_wild(void)
     }
 }
 
+/* Outputs that a device cannot make, which it may find out when it has begun: that run is over, and others are right.
+ */
+static void test_refused(void)
+{
+    enum { W = 16, H = 12, VALUES = 3 * W * H };
+    static uint8_t in[H][W][3], out[H][W][3];
+    static float planes[VALUES];
+    const int rgb = 3, apart[2] = {1, 2};
+    struct error err = ERROR_INIT;
+    struct run_net net = {0};
+    assert_int_equal(graph_create(&net.graph, &err), OK);
+    const struct view x = graph_tensor(net.graph, TENSOR_INPUT, 1, H, W, 1, &rgb);
+    struct node *node = graph_node(net.graph, OP_ADD, graph_tensor(net.graph, TENSOR_OUTPUT, 1, H, W, 2, apart));
+    node->in[OP_X] = node->in[OP_RESIDUAL1] = x;
+    node->args.add = (struct op_add){.x_scale = 0.25f, .residual1_scale = 0.75f};
+    run_net_plan(&net);
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
+    const struct run_input input = {.images = &source};
+    struct raster_target target = {.form = RASTER_U8, out, sizeof out[0], 0, 0, W, H};
+    const struct run_image image = {.targets = &target, .target_count = 1};
+    const struct run_output outputs[] = {{.images = &image}, {.planes = planes}};
+    run_fill(in[0][0], sizeof in, 8);
+    for (int i = 0; i < 2 * (PLAN_RUNS + 1); i++) {
+        const struct run_io run = {.inputs = &input, .outputs = &outputs[i % 2], .range = &run_unit_range};
+        const enum error_code code = plan_submit(net.plan, &run, &err);
+        assert_true(code == OK || (code == ERROR_UNSUPPORTED && i % 2 == 0));
+        error_clear(&err);
+        assert_int_equal(plan_under_way(net.plan), code == OK);
+        if (code == OK)
+            run_await(&net);
+    }
+    for (int i = 0; i < VALUES; i++)
+        assert_true(fabs((double)planes[i] * 255 - in[i % (W * H) / W][i % W][i / (W * H)]) <= run_allowed());
+    run_net_destroy(&net);
+}
+
 int main(void)
 {
-    static run_case *const cases[] = {test_verdicts, test_wild, test_under_way, test_shown_later, NULL};
+    static run_case *const cases[] = {test_verdicts, test_wild, test_under_way, test_shown_later, test_refused, NULL};
     return run_all_devices("runs", cases);
 }
