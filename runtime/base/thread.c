@@ -99,6 +99,15 @@ void thread_keep_awake(bool awake)
         thread_wake(1);
 }
 
+bool thread_look_again(int64_t *until)
+{
+    if (atomic_load(&thread_awake) <= 0)
+        return false;
+    *until = *until ? *until : thread_look();
+    sched_yield();
+    return thread_now() < *until;
+}
+
 /* Enters a loop that has a place; NULL: none has. */
 static struct thread_slot *thread_enter(void)
 {

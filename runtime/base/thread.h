@@ -5,6 +5,7 @@
 #define RUNTIME_BASE_THREAD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef void thread_item_fn(void *context, int item);
 
@@ -24,6 +25,9 @@ void thread_give_way(void);
  * short loops with waits for a GPU in between. All that sleep begin to wake at once, so that the first loop finds them
  * awake if something else comes before it. */
 void thread_keep_awake(bool awake);
+/* For who waits for the GPU, and wakes as slowly: whether to look once more, and not to sleep yet, for up to 2 ms while
+ * threads are kept awake. *until: 0 at first. */
+bool thread_look_again(int64_t *until);
 
 /* The number of items of a loop over `rows` rows in bands, and the rows [*begin, *end) of one band. Bands depend only
  * on the number of rows, so that sums over a band do not depend on the number of threads. */

@@ -7,6 +7,7 @@
 
 #include "runtime/backend/fault.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #define IN_FLIGHT 2
 
@@ -266,7 +267,10 @@ static void *command_feed(void *context)
         if (!commands->flying)
             break;
         const VkFence fence = commands->flights[0].fence;
+        int64_t until = 0;
         pthread_mutex_unlock(&commands->lock);
+        while (vkGetFenceStatus(device->handle, fence) == VK_NOT_READY && thread_look_again(&until))
+            ;
         const VkResult result = vkWaitForFences(device->handle, 1, &fence, VK_TRUE, UINT64_MAX);
         pthread_mutex_lock(&commands->lock);
         command_land(device, result);
@@ -307,6 +311,9 @@ bool vk_command_over(struct vk_device *device, const struct vk_work *work)
 enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work, bool drop, struct error *err)
 {
     struct vk_commands *commands = device->commands;
+    int64_t until = 0;
+    while (!drop && !atomic_load(&work->over) && thread_look_again(&until))
+        ;
     pthread_mutex_lock(&commands->lock);
     work->dropped = work->dropped || drop;
     if (drop)

@@ -33,7 +33,8 @@ struct vk_work {
     /* vk_command's own: */
     struct vk_work *next;
     uint32_t sent, done;
-    bool dropped, over;
+    bool dropped;
+    atomic_bool over; /* what else the work has is to be read under the lock even then */
     enum error_code code;
     struct error error;
 };

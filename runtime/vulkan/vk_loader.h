@@ -60,6 +60,7 @@
     X(vkFreeMemory)                                                                                                    \
     X(vkGetBufferMemoryRequirements)                                                                                   \
     X(vkGetDeviceQueue)                                                                                                \
+    X(vkGetFenceStatus)                                                                                                \
     X(vkGetInstanceProcAddr)                                                                                           \
     X(vkGetPhysicalDeviceFeatures2)                                                                                    \
     X(vkGetPhysicalDeviceMemoryProperties)                                                                             \

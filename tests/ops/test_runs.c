@@ -9,7 +9,9 @@
 #include <time.h>
 
 #include <cmocka.h>
+#include <sys/resource.h>
 
+#include "runtime/base/thread.h"
 #include "tests/common/run_case.h"
 
 /* What is said of results. */
@@ -183,6 +185,40 @@ static void test_wild(void)
     }
 }
 
+/* While threads are kept awake, who waits for a device does not sleep; else it does. */
+static void test_awake(void)
+{
+    enum { W = 64, H = 48 };
+    static float in[3 * W * H], out[3 * W * H];
+    struct device_info info;
+    struct run_net net;
+    struct rusage before, after;
+    const struct run_input input = {.planes = in};
+    const struct run_output output = {.planes = out};
+    device_info(run_device, &info);
+    run_net_same(&net, 1, H, W, 3);
+    bool waited[2] = {false, false}; /* for 100 µs, without sleep */
+    for (int way = 0; way < 2 && info.asynchronous; way++) {
+        if (way)
+            thread_keep_awake(true);
+        for (int i = 0; i < (way ? 3000 : 30) && !waited[way]; i++) {
+            struct timespec begun, over;
+            run_submit(&net, &(struct run_io){.inputs = &input, .outputs = &output});
+            assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
+            clock_gettime(CLOCK_MONOTONIC, &begun);
+            run_await(&net);
+            clock_gettime(CLOCK_MONOTONIC, &over);
+            assert_int_equal(getrusage(RUSAGE_THREAD, &after), 0);
+            waited[way] = before.ru_nvcsw == after.ru_nvcsw &&
+                          (over.tv_sec - begun.tv_sec) * 1000000000 + over.tv_nsec - begun.tv_nsec > 100000;
+        }
+        if (way)
+            thread_keep_awake(false);
+    }
+    assert_true(waited[1] == info.asynchronous && !waited[0]);
+    run_net_destroy(&net);
+}
+
 /* Outputs that a device cannot make, which it may find out when it has begun: that run is over, and others are right.
  */
 static void test_refused(void)
@@ -221,6 +257,7 @@ static void test_refused(void)
 
 int main(void)
 {
-    static run_case *const cases[] = {test_verdicts, test_wild, test_under_way, test_shown_later, test_refused, NULL};
+    static run_case *const cases[] = {test_verdicts, test_wild, test_under_way, test_shown_later, test_refused,
+                                      test_awake,    NULL};
     return run_all_devices("runs", cases);
 }

@@ -170,6 +170,22 @@ static void all_wake_before_the_first_loop(void **state)
     thread_set_count(0);
 }
 
+/* Not at all; while threads are kept awake, for 2 ms. */
+static void who_waits_looks_for_a_while(void **state)
+{
+    (void)state;
+    struct timespec begun, over;
+    int64_t until = 0;
+    assert_false(thread_look_again(&until));
+    thread_keep_awake(true);
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    while (thread_look_again(&until))
+        ;
+    clock_gettime(CLOCK_MONOTONIC, &over);
+    thread_keep_awake(false);
+    assert_true((over.tv_sec - begun.tv_sec) * 1000000000 + over.tv_nsec - begun.tv_nsec >= 2000000);
+}
+
 static void *call_loops(void *context)
 {
     for (int round = 0; round < ROUNDS; round++) {
@@ -342,6 +358,7 @@ int main(void)
         cmocka_unit_test(every_item_is_done_once),
         cmocka_unit_test(loops_share_the_threads),
         cmocka_unit_test(all_wake_before_the_first_loop),
+        cmocka_unit_test(who_waits_looks_for_a_while),
         cmocka_unit_test(loops_run_beside_and_within_each_other),
         cmocka_unit_test(bands_cover_all_rows),
         cmocka_unit_test(rounding_is_to_the_nearest_and_even),
