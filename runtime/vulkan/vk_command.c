@@ -289,7 +289,8 @@ void vk_command_start(struct vk_device *device, struct vk_work *work)
     struct vk_work **last = &commands->first;
     work->next = NULL;
     work->sent = work->done = 0;
-    work->dropped = work->over = false;
+    work->dropped = false;
+    work->over = false;
     work->code = OK;
     error_clear(&work->error);
     pthread_mutex_lock(&commands->lock);
