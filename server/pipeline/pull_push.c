@@ -197,15 +197,15 @@ void pull_rest(const struct pull *pull)
         first++;
     for (int k = first; k <= pull->last; k++)
         pull_level_rows(pull, k, 0, pull->levels[k].h);
-    for (int k = pull->last - 1; k > 1; k--)
+    for (int k = pull->last - 1; k > PULL_PUSHED; k--)
         for (int y = 0; y < pull->levels[k].h; y++)
             pull_up_row(&pull->levels[k + 1], &pull->levels[k], y);
 }
 
-void pull_push_band(const struct pull *pull, int y)
+void pull_push_band(const struct pull *pull, int level, int y)
 {
-    const struct pull_level *to = &pull->levels[1];
-    for (int i = y / 2; i < (y + PULL_BAND) / 2 && i < to->h && pull->last > 1; i++)
+    const struct pull_level *to = &pull->levels[level];
+    for (int i = y >> level; i < (y + PULL_BAND) >> level && pull->last > level && i < to->h; i++)
         pull_up_row(to + 1, to, i);
 }
 

@@ -42,9 +42,11 @@ void pull_known(const struct pull *pull, int y, int from, int to);
 float *pull_tile(const struct pull *pull, int x, int y, int channel);
 /* When all rows of the band that begins at y have been read. */
 void pull_band(const struct pull *pull, int y);
-/* After all bands; and then, for each of them, */
+/* After all bands; and then, for each of them, with the levels from PULL_PUSHED down to 1, each after all bands of the
+ * one before, */
+#define PULL_PUSHED 2
 void pull_rest(const struct pull *pull);
-void pull_push_band(const struct pull *pull, int y);
+void pull_push_band(const struct pull *pull, int level, int y);
 /* after all of which any pixel that is not known can be had. */
 void pull_hole(const struct pull *pull, int x, int y, float rgb[3]);
 

@@ -185,6 +185,14 @@ static void fill_count_item(void *context, int item)
     fill_count(w, fill_is_smooth(work->f, w));
 }
 
+static void fill_spread_item(void *context, int item)
+{
+    const struct fill_work *work = context;
+    const struct fill_window *w = fill_window_of(work, item);
+    if (fill_is_smooth(work->f, w))
+        fill_spread(w, fill_row_of(work, item));
+}
+
 static void fill_list_item(void *context, int item)
 {
     const struct fill_work *work = context;
@@ -228,13 +236,16 @@ static void fill_lack_item(void *context, int item)
 /* All that is done with windows before the network gets them. */
 static void fill_prepare(struct fill *f, struct fill_flight *flight)
 {
-    bool plain = false;
+    bool plain = false, smooth = false;
     for (int i = 0; i < flight->count; i++) {
         plain = plain || flight->windows[i].plain;
+        smooth = smooth || fill_is_smooth(f, &flight->windows[i]);
         fill_begin(&flight->windows[i]);
     }
     fill_bands(f, flight, fill_read_item);
     fill_each(f, flight, fill_count_item);
+    if (smooth)
+        fill_bands(f, flight, fill_spread_item);
     fill_bands(f, flight, fill_list_item);
     for (int i = 0; i < flight->count; i++)
         fill_count_near(&flight->windows[i]);

@@ -36,8 +36,8 @@ static inline float repair_luminance(const float *rgb, int plane)
 
 /* A block's grain, on the 8-bit scale. */
 struct fill_grain {
-    float deviation, blur; /* around the holes: as white noise blurred by so many px; 0: none to be added */
-    float rough;           /* deviation of a pixel from the mean of its four neighbours two px from it */
+    float deviation, blur;          /* around the holes: as white noise blurred by so many px; 0: none to be added */
+    float rough;                    /* deviation of a pixel from the mean of its four neighbours two px from it */
     float lack[REPAIR_FEATHER + 1]; /* deviation: of holes, of what is one px from them, and so on */
     float kernel[GRAIN_RADIUS + 1];
     int radius;
@@ -99,7 +99,8 @@ int fill_window_blocks(const struct fill_cut *cut);
 void fill_begin(struct fill_window *w); /* the window */
 /* Reads which pixels are holes; smooth: and all others, to fill holes smoothly. */
 void fill_read(struct fill_window *w, int y, bool smooth);
-void fill_count(struct fill_window *w, bool smooth); /* the window */
+void fill_count(struct fill_window *w, bool smooth);  /* the window */
+void fill_spread(const struct fill_window *w, int y); /* where the fill is smooth */
 /* Lists holes, counts what is near them. */
 void fill_list(struct fill_window *w, int y, bool smooth);
 void fill_count_near(struct fill_window *w); /* the window */

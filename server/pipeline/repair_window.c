@@ -356,6 +356,12 @@ void fill_count(struct fill_window *w, bool smooth)
     w->hole_count = w->hole_ends[w->cut->height - 1];
 }
 
+void fill_spread(const struct fill_window *w, int y)
+{
+    _Static_assert(PULL_PUSHED == 2, "fill_list has the other");
+    pull_push_band(&w->pull, PULL_PUSHED, y);
+}
+
 void fill_count_near(struct fill_window *w)
 {
     for (int y = 1; y < w->cut->height; y++)
@@ -367,7 +373,7 @@ void fill_list(struct fill_window *w, int y, bool smooth)
 {
     const int width = w->cut->width, end = window_band_end(w, y);
     if (smooth)
-        pull_push_band(&w->pull, y);
+        pull_push_band(&w->pull, 1, y);
     for (; y < end; y++) {
         int from, to, rows, count = fill_window_first(w->hole_ends, y);
         const uint8_t *holes = w->mask + (size_t)y * (size_t)width, *sum = window_near(w, y, &from, &to, &rows);

@@ -104,6 +104,8 @@ static void compare(const struct image *picture, int width, int height)
     for (int y = 0; y < height; y += PULL_BAND)
         fill_read(&w, y, true);
     fill_count(&w, true);
+    for (int y = height - height % PULL_BAND; y >= 0; y -= PULL_BAND) /* in any order */
+        fill_spread(&w, y);
     for (int y = 0; y < height; y += PULL_BAND)
         fill_list(&w, y, true);
     fill_count_near(&w);

@@ -500,6 +500,8 @@ static void test_lack(void **state)
         fill_read(&w, y, true);
     fill_count(&w, true);
     for (int y = 0; y < H; y += PULL_BAND)
+        fill_spread(&w, y);
+    for (int y = 0; y < H; y += PULL_BAND)
         fill_list(&w, y, true);
     fill_count_near(&w);
     for (int y = 0; y < H; y += PULL_BAND)
