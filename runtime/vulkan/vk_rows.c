@@ -4,7 +4,7 @@
 
 #include "runtime/base/thread.h"
 
-#define ITEM_BYTES ((size_t)1 << 18) /* of a thread's item, about */
+#define ITEM_BYTES ((size_t)1 << 16) /* of a thread's item, about: threads that still wake find some left */
 
 static int rows_of_item(const struct vk_rows *r)
 {
