@@ -27,7 +27,8 @@ bool defect_kinds_read(const char *text, unsigned *kinds)
     for (;; text++) {
         const size_t n = strcspn(text, ",");
         int kind = 0;
-        while (kind < DEFECT_KINDS && (strlen(defect_names[kind]) != n || strncasecmp(text, defect_names[kind], n) != 0))
+        while (kind < DEFECT_KINDS &&
+               (strlen(defect_names[kind]) != n || strncasecmp(text, defect_names[kind], n) != 0))
             kind++;
         if (kind == DEFECT_KINDS)
             return false;
@@ -342,15 +343,15 @@ uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t count
     return defect_total(loop.sums, counts);
 }
 
-/* A row's own values and those beside them. Returns whether there is one that is not 0. */
+/* A row's own values and those beside them. Returns whether there is one that is not 0; else it sets none. */
 static bool defect_widen(const uint8_t *restrict row, uint8_t *restrict out, int width)
 {
     size_t first = 0;
     while ((first = defect_clear(row, first, (size_t)width)) < (size_t)width && !row[first])
         first++;
-    memset(out, 0, (size_t)width);
     if (first == (size_t)width)
         return false;
+    memset(out, 0, (size_t)width);
     const int from = first > 1 ? (int)first - 1 : 1;
     out[0] = defect_larger(row[0], width > 1 ? row[1] : 0);
     for (int x = from; x < width - 1; x++)
@@ -368,79 +369,70 @@ static void defect_spread(uint8_t *restrict row, const uint8_t *restrict before,
 }
 
 /* Only where the level is at least `from`. */
-static void defect_spread_likely(uint8_t *restrict row, const uint8_t *restrict before, const uint8_t *restrict here,
-                                 const uint8_t *restrict next, const uint8_t *restrict level, uint8_t from, size_t n)
+static void defect_spread_likely(uint8_t *restrict row, const uint8_t *restrict own, const uint8_t *restrict before,
+                                 const uint8_t *restrict here, const uint8_t *restrict next,
+                                 const uint8_t *restrict level, uint8_t from, size_t n)
 {
     for (size_t x = 0; x < n; x++) {
         const uint8_t value = defect_larger(here[x], defect_larger(before[x], next[x]));
-        row[x] = level[x] >= from ? value : row[x];
+        row[x] = level[x] >= from ? value : own[x];
     }
 }
 
 struct grow_loop {
-    uint8_t *mask, *copy,
-        *room; /* room: of each band five rows: three widened, and those before and after the band as they were */
-    const uint8_t *level;
+    const uint8_t *mask, *level;
+    uint8_t *out, *copy, *room; /* room: of each band three widened rows */
     uint8_t from;
     int width, height;
     defect_sums sums;
 };
 
-static uint8_t *defect_grow_room(const struct grow_loop *loop, int item)
+/* Widens row y, beyond the mask's edges one of zeros, into its place in the room: y modulo 3. */
+static void defect_widen_at(const struct grow_loop *loop, int y, uint8_t *wide, bool any[3])
 {
-    return loop->room + 5 * (size_t)item * (size_t)loop->width;
+    const size_t n = (size_t)loop->width, at = (size_t)(y + 3) % 3;
+    any[at] = y >= 0 && y < loop->height && defect_widen(loop->mask + (size_t)y * n, wide + at * n, loop->width);
+    if (!any[at])
+        memset(wide + at * n, 0, n);
 }
 
 static void defect_grow_band(void *context, int item)
 {
     struct grow_loop *loop = context;
     const size_t n = (size_t)loop->width;
-    uint8_t *wide = defect_grow_room(loop, item); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
-    const uint8_t *before_all = wide + 3 * n, *after_all = before_all + n;
-    bool any[3] = {false, false, false};
+    uint8_t *wide = loop->room + 3 * (size_t)item * n;
+    bool any[3];
     int begin, end;
     thread_band(loop->height, item, &begin, &end);
-    any[(begin + 2) % 3] = defect_widen(before_all, wide + (size_t)((begin + 2) % 3) * n, loop->width);
-    any[begin % 3] = defect_widen(loop->mask + (size_t)begin * n, wide + (size_t)(begin % 3) * n, loop->width);
+    defect_widen_at(loop, begin - 1, wide, any);
+    defect_widen_at(loop, begin, wide, any);
     for (int y = begin; y < end; y++) {
-        const int after = (y + 1) % 3;
-        uint8_t *next = wide + (size_t)after * n, *row = loop->mask + (size_t)y * n;
-        const uint8_t *before = wide + (size_t)((y + 2) % 3) * n, *here = wide + (size_t)(y % 3) * n;
-        any[after] = defect_widen(y + 1 < end ? row + n : after_all, next, loop->width);
-        if ((any[0] || any[1] || any[2]) && loop->level)
-            defect_spread_likely(row, before, here, next, loop->level + (size_t)y * n, loop->from, n);
-        else if (any[0] || any[1] || any[2])
+        const uint8_t *own = loop->mask + (size_t)y * n, *before = wide + (size_t)((y + 2) % 3) * n,
+                      *here = wide + (size_t)(y % 3) * n, *next = wide + (size_t)((y + 1) % 3) * n;
+        uint8_t *row = loop->out + (size_t)y * n;
+        defect_widen_at(loop, y + 1, wide, any);
+        if (!any[0] && !any[1] && !any[2])
+            memset(row, 0, n);
+        else if (loop->level)
+            defect_spread_likely(row, own, before, here, next, loop->level + (size_t)y * n, loop->from, n);
+        else
             defect_spread(row, before, here, next, n);
         if (loop->copy)
             memcpy(loop->copy + (size_t)y * n, row, n);
     }
     if (loop->copy)
-        defect_tally(loop->mask, (size_t)begin * n, (size_t)end * n, loop->sums);
+        defect_tally(loop->out, (size_t)begin * n, (size_t)end * n, loop->sums);
 }
 
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
-                            struct defect_grown *grown, struct error *err)
+enum error_code defect_grow(const uint8_t *mask, uint8_t *out, const uint8_t *level, uint8_t from, int width,
+                            int height, struct defect_grown *grown, struct error *err)
 {
     const int bands = thread_bands(height);
-    const size_t n = (size_t)width;
-    struct grow_loop loop = {.mask = mask, .level = level, .from = from, .width = width, .height = height};
+    struct grow_loop loop = {.mask = mask, .out = out, .level = level, .from = from, .width = width, .height = height};
     loop.copy = grown ? grown->copy : NULL;
-    loop.room = mem_alloc((size_t)bands, 5 * n);
+    loop.room = mem_alloc((size_t)bands, 3 * (size_t)width);
     if (!loop.room)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
-    for (int i = 0; i < bands; i++) {
-        uint8_t *rows = defect_grow_room(&loop, i) + 3 * n;
-        int begin, end;
-        thread_band(height, i, &begin, &end);
-        if (begin > 0)
-            memcpy(rows, mask + (size_t)(begin - 1) * n, n);
-        else
-            memset(rows, 0, n);
-        if (end < height)
-            memcpy(rows + n, mask + (size_t)end * n, n);
-        else
-            memset(rows + n, 0, n);
-    }
     thread_for(bands, defect_grow_band, &loop);
     if (grown)
         defect_total(loop.sums, grown->counts);

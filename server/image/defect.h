@@ -63,10 +63,10 @@ struct defect_grown {
     uint64_t counts[DEFECT_GIVEN + 1];
 };
 
-/* Grows a mask by 1 px in the four directions and diagonally, where the level is at least `from` (level NULL:
+/* out: the mask grown by 1 px in the four directions and diagonally, where the level is at least `from` (level NULL:
  * everywhere); of two neighbours that grow there the larger value wins. grown: or NULL. */
-enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
-                            struct defect_grown *grown, struct error *err) MUST_CHECK;
+enum error_code defect_grow(const uint8_t *mask, uint8_t *out, const uint8_t *level, uint8_t from, int width,
+                            int height, struct defect_grown *grown, struct error *err) MUST_CHECK;
 
 /* What may go on from a mask's defects of that value: pixels that are at most `reach` steps from them over others whose
  * level is at least `from`, and those beside them, since their edges are soft. beyond: the mask or a copy of it; it

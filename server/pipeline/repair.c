@@ -173,16 +173,23 @@ static void repair_leave(const struct restoration *r, uint8_t *mask, struct defe
         counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
 }
 
-/* Grows what is found, since a defect's edges are soft. grown: its copy gets what may go on from cracks, too. */
+/* Grows what is found, since a defect's edges are soft. grown: its copy gets what may go on from cracks, too. spare: as
+ * large as the mask. */
 static enum error_code repair_widen(const struct defect_map *map, bool kinds, bool cracks, uint8_t *mask,
-                                    struct defect_grown *grown, struct error *err)
+                                    uint8_t *spare, struct defect_grown *grown, struct error *err)
 {
     const int width = map->width, height = map->height, grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
     enum error_code code = OK;
-    for (int i = 0; i < REPAIR_SPREAD && code == OK && kinds; i++)
-        code = defect_grow(mask, map->level, REPAIR_SPREAD_FROM, width, height, NULL, err);
-    for (int i = 1; i <= grow && code == OK; i++)
-        code = defect_grow(mask, NULL, 0, width, height, i == grow ? grown : NULL, err);
+    const uint8_t *from = mask;
+    for (int left = grow + (kinds ? REPAIR_SPREAD : 0); left > 0 && code == OK; left--) {
+        const bool likely = left > grow;
+        uint8_t *to = left == 1 ? mask : left == 2 ? spare : grown->copy;
+        if (to == from)
+            from = memcpy(spare, from, (size_t)width * (size_t)height);
+        code = defect_grow(from, to, likely ? map->level : NULL, REPAIR_SPREAD_FROM, width, height,
+                           left == 1 ? grown : NULL, err);
+        from = to;
+    }
     if (code == OK && cracks)
         code = defect_follow(mask, 1 + REPAIR_CRACK, map->level, REPAIR_FOLLOW_FROM, REPAIR_FOLLOW, width, height,
                              grown->copy, err);
@@ -221,7 +228,7 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
         repair_leave(r, mask, &counts);
     *any = repair_any(&counts);
     if (code == OK && *any)
-        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, &grown, err);
+        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, kind, &grown, err);
     else
         memset(unknown, 0, pixels);
     repair_shares(r, grown.counts);

@@ -154,7 +154,7 @@ static void test_neighbours(void **state)
 {
     (void)state;
     for (int round = 0; round < 200; round++) {
-        uint8_t mask[SIDE * SIDE], before[SIDE * SIDE], level[SIDE * SIDE], copy[SIDE * SIDE];
+        uint8_t mask[SIDE * SIDE], before[SIDE * SIDE], level[SIDE * SIDE], copy[SIDE * SIDE], out[SIDE * SIDE];
         const int w = 1 + (int)chance(SIDE), h = 1 + (int)chance(SIDE);
         const uint32_t rare = 1 + chance(400);
         struct error err = ERROR_INIT;
@@ -164,10 +164,13 @@ static void test_neighbours(void **state)
         }
         struct defect_grown grown = {.copy = copy};
         uint64_t counts[DEFECT_GIVEN + 1];
-        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, round % 3 ? &grown : NULL, &err), OK);
-        defect_count(mask, w, h, counts);
+        memset(out, 7, sizeof out);
+        assert_int_equal(defect_grow(mask, out, round % 2 ? level : NULL, 110, w, h, round % 3 ? &grown : NULL, &err),
+                         OK);
+        assert_memory_equal(mask, before, (size_t)(w * h));
+        defect_count(out, w, h, counts);
         if (round % 3) {
-            assert_memory_equal(copy, mask, (size_t)(w * h));
+            assert_memory_equal(copy, out, (size_t)(w * h));
             assert_memory_equal(grown.counts, counts, sizeof counts);
         }
         for (int i = 0; i < w * h; i++) {
@@ -177,7 +180,7 @@ static void test_neighbours(void **state)
                 if (x >= 0 && y >= 0 && x < w && y < h && before[y * w + x] > most)
                     most = before[y * w + x];
             }
-            assert_int_equal(mask[i], round % 2 && level[i] < 110 ? before[i] : most);
+            assert_int_equal(out[i], round % 2 && level[i] < 110 ? before[i] : most);
         }
     }
 }

@@ -36,7 +36,7 @@ static void test_find(void **state)
     static const char *const rows[MAP_H] = {
         "X.........XX", "ooX....oo...", "...X...oo...", "....X.......", "............", "X.........oX", "............",
     };
-    uint8_t level[MAP_W * MAP_H], kind[MAP_W * MAP_H] = {0}, mask[MAP_W * MAP_H];
+    uint8_t level[MAP_W * MAP_H], kind[MAP_W * MAP_H] = {0}, mask[MAP_W * MAP_H], grown[MAP_W * MAP_H];
     struct defect_rule rule = {.kinds = {{150, 200, 0, 0}, {150, 200, 0, 0}, {150, 200, 0, 0}, {150, 200, 0, 0}},
                                .sure = 0.5f,
                                .large = 1,
@@ -61,10 +61,10 @@ static void test_find(void **state)
     mask[0] = 1;
     mask[3 * MAP_W + 5] = 2;
     mask[3 * MAP_W + 7] = 4;
-    assert_int_equal(defect_grow(mask, NULL, 0, MAP_W, MAP_H, NULL, &err), OK);
+    assert_int_equal(defect_grow(mask, grown, NULL, 0, MAP_W, MAP_H, NULL, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++) {
         const int y = i / MAP_W, x = i % MAP_W, far = y < 2 || y > 4;
-        assert_int_equal(mask[i], y < 2 && x < 2 ? 1 : far || x < 4 || x > 8 ? 0 : x < 6 ? 2 : 4);
+        assert_int_equal(grown[i], y < 2 && x < 2 ? 1 : far || x < 4 || x > 8 ? 0 : x < 6 ? 2 : 4);
     }
     /* of a large defect more must be sure: the line of 6 px of 84, all but one of which are */
     rule.large = 5.0f / (MAP_W * MAP_H);
@@ -78,9 +78,9 @@ static void test_find(void **state)
     /* what is less sure is reached where it is near, and nothing else */
     memset(mask, 0, sizeof mask);
     mask[3 * MAP_W + 4] = 1;
-    assert_int_equal(defect_grow(mask, level, 160, MAP_W, MAP_H, NULL, &err), OK);
+    assert_int_equal(defect_grow(mask, grown, level, 160, MAP_W, MAP_H, NULL, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++)
-        assert_int_equal(mask[i], i == 3 * MAP_W + 4 || i == 2 * MAP_W + 3);
+        assert_int_equal(grown[i], i == 3 * MAP_W + 4 || i == 2 * MAP_W + 3);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
