@@ -325,6 +325,15 @@ enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work
     return work->code == OK ? OK : error_set(err, work->code, "%s", work->error.text);
 }
 
+void vk_command_wait_all(struct vk_device *device)
+{
+    struct vk_commands *commands = device->commands;
+    pthread_mutex_lock(&commands->lock);
+    while (commands->first)
+        pthread_cond_wait(&commands->over, &commands->lock);
+    pthread_mutex_unlock(&commands->lock);
+}
+
 enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *commands, uint32_t count,
                                const atomic_int *cancel, struct error *err)
 {

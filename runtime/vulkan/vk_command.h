@@ -47,7 +47,10 @@ bool vk_command_over(struct vk_device *device, const struct vk_work *work);
 enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work, bool drop,
                                   struct error *err) MUST_CHECK;
 
-/* Both. */
+/* Waits until all work that was handed over is over. */
+void vk_command_wait_all(struct vk_device *device);
+
+/* vk_command_start and vk_command_finish. */
 enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *commands, uint32_t count,
                                const atomic_int *cancel, struct error *err) MUST_CHECK;
 

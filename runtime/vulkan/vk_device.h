@@ -56,6 +56,15 @@ enum vk_direct {
     DIRECT_ANY   /* any that the host sees */
 };
 
+/* A part of a picture with a number (raster.h) in the staging buffer that a run got it through, for later runs. */
+struct vk_kept {
+    uint64_t number, serial; /* 0: none; of the buffer's present contents */
+    const struct vk_buffer *buffer;
+    uint64_t offset;
+    int form, column, columns, row, rows;
+    int readers; /* runs that may not have copied it yet */
+};
+
 struct vk_device {
     struct device base;
     struct vk_traits traits;
@@ -82,6 +91,7 @@ struct vk_device {
     struct vk_pipelines *pipelines;
     struct vk_packs *packs;
     struct vk_tunes *tunes;
+    struct vk_kept kept;
 };
 
 /* The names of the limits that our shaders need and the device lacks, into out; "" if it has all. */

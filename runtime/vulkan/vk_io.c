@@ -113,6 +113,8 @@ void vk_io_destroy(struct vk_io **out)
     if (!io)
         return;
     for (int i = 0; i < PLAN_RUNS; i++) {
+        vk_io_write_over(io, &io->slots[i]);
+        vk_io_write_forget(io, &io->slots[i]);
         vk_memory_destroy(io->device, &io->slots[i].upload);
         vk_memory_destroy(io->device, &io->slots[i].weights);
         vk_memory_destroy(io->device, &io->slots[i].readback);
@@ -414,12 +416,18 @@ enum error_code vk_io_in(struct vk_io *io, int slot, const struct run_io *run, V
                          struct error *err)
 {
     struct vk_io_run r = {.io = io, .slot = &io->slots[slot], .run = run, .err = err};
+    vk_io_write_over(io, r.slot);
+    vk_io_write_forget(io, r.slot);
     enum error_code code = io_measure_inputs(&r);
     if (code == OK)
         code = io_grow(&r, &r.slot->upload, r.up_bytes, MEMORY_UPLOAD);
     for (int i = 0; i < io->input_count && code == OK; i++)
         io_bind(&r, i);
-    return code == OK ? io_record_before(&r, before) : code;
+    if (code == OK)
+        code = io_record_before(&r, before);
+    if (code != OK)
+        vk_io_write_forget(io, r.slot);
+    return code;
 }
 
 enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *after,
@@ -443,6 +451,7 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
     const struct vk_io_slot *s = &io->slots[slot];
     const uint32_t *found = s->readback.mapped;
     *result = (struct run_result){.finite = found[VK_IO_LOOKED] == 0};
+    vk_io_write_over(io, &io->slots[slot]);
     for (int k = 0; k < io->output_count; k++)
         for (int n = 0; n < io->ports[io->input_count + k].n && n < VK_IO_MAX_LOOKED && (s->looked >> k & 1); n++) {
             result->finite = result->finite && !(found[VK_IO_MAX_LOOKED * k + n] & CHECK_NOT_FINITE);

@@ -31,6 +31,7 @@ struct vk_io_slot {
     struct vk_rows *copies;   /* what the host copies before the run, and then after it */
     size_t copy_count, copy_capacity;
     uint64_t looked; /* outputs to check, one bit each */
+    uint64_t reads;  /* the serial of what its run copies of another; 0: nothing */
 };
 
 struct vk_io {
@@ -89,6 +90,9 @@ void vk_io_dispatch_points(struct vk_io_run *r, int index, struct params_raster 
 uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_operand *tensor);
 /* The earlier input that has all of a picture that is reduced for this one, which then takes no bytes; or -1. */
 int vk_io_write_from(const struct vk_io *io, const struct run_io *run, int index);
+/* The slot's run is over, or its buffer is to be written or freed: it copies nothing of others, nor they of it. */
+void vk_io_write_over(struct vk_io *io, struct vk_io_slot *slot);
+void vk_io_write_forget(struct vk_io *io, const struct vk_io_slot *slot);
 /* Fills an input's part of the buffer and records the commands that turn it into a tensor. */
 void vk_io_write(struct vk_io_run *r, int index);
 

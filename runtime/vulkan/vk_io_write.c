@@ -58,14 +58,69 @@ int vk_io_write_from(const struct vk_io *io, const struct run_io *run, int index
     return -1;
 }
 
+void vk_io_write_over(struct vk_io *io, struct vk_io_slot *slot)
+{
+    struct vk_kept *kept = &io->device->kept;
+    if (slot->reads && slot->reads == kept->serial && kept->number)
+        kept->readers--;
+    slot->reads = 0;
+}
+
+void vk_io_write_forget(struct vk_io *io, const struct vk_io_slot *slot)
+{
+    struct vk_kept *kept = &io->device->kept;
+    if (!kept->number || kept->buffer != &slot->upload)
+        return;
+    if (kept->readers)
+        vk_command_wait_all(io->device);
+    *kept = (struct vk_kept){.serial = kept->serial};
+}
+
+/* Whether the device has these pixels; then they are copied there. */
+static bool window_copy(struct vk_io_run *r, const struct raster_source *source, const struct window *w,
+                        uint64_t offset)
+{
+    struct vk_kept *kept = &r->io->device->kept;
+    if (!source->number || kept->number != source->number || kept->form != (int)source->form ||
+        kept->column != w->column || kept->columns != w->columns || kept->row != w->row || kept->rows != w->rows)
+        return false;
+    const VkBufferCopy copy = {kept->offset, offset, w->stride * (uint64_t)w->rows};
+    vkCmdCopyBuffer(r->commands, kept->buffer->handle, r->slot->upload.handle, 1, &copy);
+    vk_command_barrier(r->commands);
+    kept->readers += !r->slot->reads;
+    r->slot->reads = kept->serial;
+    return true;
+}
+
+/* Notes that later runs can have them from here, if the device reads its own memory faster than the host writes it. */
+static void window_keep(struct vk_io_run *r, const struct raster_source *source, const struct window *w,
+                        uint64_t offset)
+{
+    struct vk_kept *kept = &r->io->device->kept;
+    if (source->number && r->slot->upload.counted && !kept->readers)
+        *kept = (struct vk_kept){.number = source->number,
+                                 .serial = kept->serial + 1,
+                                 .buffer = &r->slot->upload,
+                                 .offset = offset,
+                                 .form = (int)source->form,
+                                 .column = w->column,
+                                 .columns = w->columns,
+                                 .row = w->row,
+                                 .rows = w->rows};
+}
+
 /* A picture's pixels, as they are, from a word of the input's part of the buffer on. */
 static void window_send(struct vk_io_run *r, int index, const struct raster_source *source, const struct window *w,
                         uint64_t word)
 {
     const size_t pixel = raster_pixel(source->form);
+    const uint64_t offset = r->up[index].offset + 4 * word;
+    if (window_copy(r, source, w, offset))
+        return;
+    window_keep(r, source, w, offset);
     vk_io_copy_later(r, (struct vk_rows){.from = (const char *)source->data + (size_t)w->row * source->stride +
                                                  (size_t)w->column * pixel,
-                                         .to = (char *)r->slot->upload.mapped + r->up[index].offset + 4 * word,
+                                         .to = (char *)r->slot->upload.mapped + offset,
                                          .from_stride = source->stride,
                                          .to_stride = w->stride,
                                          .bytes = (size_t)w->columns * pixel,

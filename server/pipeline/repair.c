@@ -1,5 +1,6 @@
 #include "server/pipeline/repair.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -356,6 +357,8 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (!repair_wanted(step))
         return OK;
     memset(&r->damage, 0, sizeof r->damage); /* what an earlier attempt found */
+    static atomic_uint_fast64_t numbers;
+    step->repairing = atomic_fetch_add(&numbers, 1) + 1;
     const bool alone = repair_alone(step);
     const bool gpu = step_on_gpu(step);
     if (gpu)

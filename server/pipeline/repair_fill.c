@@ -291,7 +291,8 @@ static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, str
                                    .data = (const char *)picture->pixels + px * at,
                                    .stride = px * (size_t)picture->width,
                                    .columns = picture->width < f->cut.width ? f->clamped : NULL,
-                                   .rows = picture->height < f->cut.height ? f->clamped + f->cut.width : NULL};
+                                   .rows = picture->height < f->cut.height ? f->clamped + f->cut.width : NULL,
+                                   .number = picture == f->step->r->picture ? f->step->repairing : 0};
         flight->holes[flight->sent] = (struct raster_points){w->holes, w->hole_count, w->rgb, NULL};
         flight->near[flight->sent++] = (struct raster_points){w->near, w->near_count, NULL, values};
         w->result = values;

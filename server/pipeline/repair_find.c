@@ -146,7 +146,8 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                          .data = f->picture->pixels,
                                          .stride = 3 * (size_t)f->picture->width,
                                          .columns = f->across,
-                                         .rows = f->down};
+                                         .rows = f->down,
+                                         .number = f->step->repairing};
     const enum error_code code = f->one ? OK : find_cells(f, window, err);
     const struct raster_source reduced = find_picture(f);
     const struct run_input inputs[2] = {{.images = &source},

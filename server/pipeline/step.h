@@ -29,6 +29,7 @@ struct step {
     int layered;                   /* faces whose layers are made */
     struct background *background; /* begun and not over, or NULL */
     bool detected;                 /* by this attempt */
+    uint64_t repairing;            /* the number (raster.h) of the picture that is repaired */
     enum stage stage;
     int64_t stage_start;       /* ns */
     double busy_ms, making_ms; /* the device's at the stage's start; since then spent on making plans */

@@ -29,7 +29,7 @@ static void test_windows(void)
             columns[i][x] = i == 0 ? 3 + x : abs(PW - 1 - abs(PW - 1 - (PW - 8 + x))); /* mirrored */
         for (int y = 0; y < H; y++)
             rows[i][y] = i == 0 ? 11 + y : abs(y - 4);
-        sources[i] = (struct raster_source){RASTER_U8, picture, STRIDE, columns[i], rows[i], 0, 0};
+        sources[i] = (struct raster_source){RASTER_U8, picture, STRIDE, columns[i], rows[i], 0, 0, 0};
         targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[i], sizeof bytes[i][0], 0, 0, W, H};
         targets[i][1] = (struct raster_target){.form = RASTER_F32, floats[i], sizeof floats[i][0], 0, 0, W, H};
         targets[i][2] = (struct raster_target){.form = RASTER_U8, part, sizeof part[0], 9, 6, 7, 5};
@@ -108,8 +108,8 @@ static void test_reduced(void)
             columns[i] = i < length[1] ? i : length[1] - 1;
             rows[i] = i < length[0] ? i : length[0] - 1;
         }
-        const struct raster_source whole = {RASTER_U8, picture, (size_t)stride, columns, rows, 0, 0},
-                                   small = {RASTER_U8, picture, (size_t)stride, NULL, NULL, length[1], length[0]};
+        const struct raster_source whole = {RASTER_U8, picture, (size_t)stride, columns, rows, 0, 0, 0},
+                                   small = {RASTER_U8, picture, (size_t)stride, NULL, NULL, length[1], length[0], 0};
         const struct run_input inputs[2] = {{.images = &whole}, {.images = &small}};
         const struct run_output outputs[2] = {{.planes = first}, {.planes = second}};
         run_net_pair(&net, (const int[2]){h, w}, count);
@@ -141,11 +141,14 @@ static void test_not_reduced(void)
 {
     static uint8_t pixel[3];
     const int lists[4] = {0};
-    const struct raster_source wrong[] = {
-        {RASTER_U8, pixel, 3, lists, NULL, 1, 1},        {RASTER_U8, pixel, 3, NULL, lists, 1, 1},
-        {RASTER_F32, pixel, 3, NULL, NULL, 1, 1},        {RASTER_U8, pixel, 3, NULL, NULL, 1, 0},
-        {RASTER_U8, pixel, 3, NULL, NULL, 0, 1},         {RASTER_U8, pixel, 3, NULL, NULL, RASTER_REDUCED + 1, 1},
-        {RASTER_U8, pixel, 3, NULL, NULL, 60000, 60000}, {RASTER_U8, pixel, 3, NULL, NULL, 1, RASTER_REDUCED + 1}};
+    const struct raster_source wrong[] = {{RASTER_U8, pixel, 3, lists, NULL, 1, 1, 0},
+                                          {RASTER_U8, pixel, 3, NULL, lists, 1, 1, 0},
+                                          {RASTER_F32, pixel, 3, NULL, NULL, 1, 1, 0},
+                                          {RASTER_U8, pixel, 3, NULL, NULL, 1, 0, 0},
+                                          {RASTER_U8, pixel, 3, NULL, NULL, 0, 1, 0},
+                                          {RASTER_U8, pixel, 3, NULL, NULL, RASTER_REDUCED + 1, 1, 0},
+                                          {RASTER_U8, pixel, 3, NULL, NULL, 60000, 60000, 0},
+                                          {RASTER_U8, pixel, 3, NULL, NULL, 1, RASTER_REDUCED + 1, 0}};
     struct run_net net;
     run_net_same(&net, 1, 4, 4, 1);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -158,6 +161,70 @@ static void test_not_reduced(void)
         assert_string_equal(err.text, "input 0 cannot be reduced");
     }
     run_net_destroy(&net);
+}
+
+/* Runs of two nets that get the same picture by its number; its bytes change without a new one, which nobody may do, to
+ * see who has which: software Vulkan has the earlier ones as long as they are in the other's memory. */
+static void test_numbers(void)
+{
+    enum { W = 40, H = 24, VALUES = 3 * W * H };
+    static uint8_t picture[4][H][W][3], bytes[H][W][3];
+    static float planes[VALUES], busy[3 * 64 * 64];
+    struct device_info info;
+    struct run_net first, second, slow;
+    device_info(run_device, &info);
+    const bool keeps = info.type == DEVICE_SOFTWARE, may = info.asynchronous;
+    run_fill(picture[0][0][0], sizeof picture, 77);
+    run_net_same(&first, 1, H, W, 1);
+    run_net_same(&second, 1, H, W + 8, 1); /* its edge is repeated */
+    run_net_same(&slow, 1, 64, 64, 20);
+    int columns[W + 8];
+    for (int i = 0; i < W + 8; i++)
+        columns[i] = i < W ? i : W - 1;
+    struct raster_source source = {RASTER_U8, bytes, sizeof bytes[0], NULL, NULL, 0, 0, 0}, wide = source;
+    wide.columns = columns;
+    const struct run_input input = {.images = &source}, other = {.images = &wide}, plane = {.planes = busy};
+    static float out[3 * H * (W + 8)];
+    const struct run_output output = {.planes = planes}, wide_output = {.planes = out}, slow_output = {.planes = busy};
+    const struct run_io run = {.inputs = &input, .outputs = &output, .range = &run_unit_range},
+                        again = {.inputs = &other, .outputs = &wide_output, .range = &run_unit_range},
+                        before = {.inputs = &plane, .outputs = &slow_output};
+    for (int way = 0; way < 6; way++) {
+        source.number = 100 + (uint64_t)way;
+        wide.number = way == 1 ? 99 : way == 2 ? 0 : source.number; /* 1, 2: another, none */
+        memcpy(bytes, picture[0], sizeof bytes);
+        run_submit(&first, &run);
+        run_await(&first);
+        if (way == 3) { /* its memory has another one now */
+            source.number = 200;
+            run_submit(&first, &run);
+            run_await(&first);
+        }
+        memcpy(bytes, picture[1], sizeof bytes);
+        run_submit(&slow, &before);
+        run_submit(&second, &again);
+        memcpy(bytes, picture[2], sizeof bytes);
+        if (way == 4) { /* or is to have another one while it is copied */
+            source.number = 300;
+            run_submit(&first, &run);
+            run_await(&first);
+        } else if (way == 5) { /* or is freed */
+            run_net_destroy(&first);
+        }
+        run_await(&second);
+        run_await(&slow);
+        int fits[2] = {0, 0};
+        for (int i = 0; i < 3 * H * (W + 8); i++) {
+            const int x = i % (W + 8), y = i / (W + 8) % H, c = i / (W + 8) / H;
+            for (int k = 0; k < 2; k++)
+                fits[k] += fabs((double)out[i] * 255 - picture[k][y][x < W ? x : W - 1][c]) <= run_allowed();
+        }
+        const bool had = way == 0 || way > 3;
+        assert_true(fits[0] == 3 * H * (W + 8) || fits[1] == 3 * H * (W + 8));
+        assert_true(had && keeps ? fits[0] > fits[1] : had && may ? true : fits[1] > fits[0]);
+    }
+    run_net_destroy(&second);
+    run_net_destroy(&slow);
 }
 
 /* A target's rows, as they are taken: a strip with room for two. */
@@ -226,7 +293,7 @@ static void test_labels(void)
     struct run_net net;
     run_fill(picture[0][0][0], sizeof picture, 5);
     for (int i = 0; i < N; i++) {
-        sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0};
+        sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0, 0};
         targets[i][0] = (struct raster_target){.form = RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
         targets[i][1] = (struct raster_target){RASTER_LABEL, later[i], W, LEFT, TOP, W - LEFT, H - TOP, .first = FIRST};
         targets[i][2] = targets[i][1];
@@ -341,7 +408,7 @@ static void test_layers(void)
         struct run_image images[2];
         struct run_net net;
         for (int i = 0; i < 2; i++) {
-            sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0};
+            sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0, 0};
             images[i] = (struct run_image){.targets = &targets[i], .target_count = 1};
         }
         const struct run_input input = {.images = sources};
@@ -398,7 +465,7 @@ static void test_canvas(void)
                     columns[i][k] = x0 + k;
                     rows[k] = y0 + k;
                 }
-                sources[i] = (struct raster_source){RASTER_U8, picture, sizeof picture[0], columns[i], rows, 0, 0};
+                sources[i] = (struct raster_source){RASTER_U8, picture, sizeof picture[0], columns[i], rows, 0, 0, 0};
                 targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[y0][x0], sizeof bytes[0], x0, y0, w, h};
                 targets[i][1] =
                     (struct raster_target){.form = RASTER_F32, floats[y0][x0], sizeof floats[0], x0, y0, w, h};
@@ -436,7 +503,7 @@ static void test_canvas(void)
 
 int main(void)
 {
-    static run_case *const cases[] = {test_windows, test_reduced, test_not_reduced, test_floats,
+    static run_case *const cases[] = {test_windows, test_reduced, test_not_reduced, test_numbers, test_floats,
                                       test_labels,  test_layers,  test_canvas,      NULL};
     return run_all_devices("rasters", cases);
 }

@@ -55,7 +55,7 @@ static void test_under_way(void)
     static uint8_t in[H][W][3], out[RUNS][H][W][3];
     struct error err = ERROR_INIT;
     struct run_net net;
-    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0, 0};
     const struct run_input input = {.images = &source};
     run_net_same(&net, 1, H, W, 20);
     assert_int_equal(plan_under_way(net.plan), 0);
@@ -114,7 +114,7 @@ static void test_shown_later(void)
     struct error err = ERROR_INIT;
     struct device_info info;
     struct run_net net;
-    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0, 0};
     const struct run_input input = {.images = &source};
     struct raster_target target = {.form = RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
     const struct run_image image = {.targets = &target, .target_count = 1};
@@ -235,7 +235,7 @@ static void test_refused(void)
     node->in[OP_X] = node->in[OP_RESIDUAL1] = x;
     node->args.add = (struct op_add){.x_scale = 0.25f, .residual1_scale = 0.75f};
     run_net_plan(&net);
-    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0};
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL, 0, 0, 0};
     const struct run_input input = {.images = &source};
     struct raster_target target = {.form = RASTER_U8, out, sizeof out[0], 0, 0, W, H};
     const struct run_image image = {.targets = &target, .target_count = 1};
