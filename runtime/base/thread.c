@@ -18,6 +18,7 @@
  * other within microseconds, and waking a thread takes longer than that. */
 #define THREAD_LOOK_NS 50000
 #define THREAD_LOOK_AWAKE_NS 2000000 /* thread_keep_awake */
+#define THREAD_MANY 8                /* of fewer cores, those who wait for a GPU take none from the helpers */
 
 static atomic_int thread_wanted, thread_awake;
 
@@ -101,7 +102,7 @@ void thread_keep_awake(bool awake)
 
 bool thread_look_again(int64_t *until)
 {
-    if (atomic_load(&thread_awake) <= 0)
+    if (atomic_load(&thread_awake) <= 0 || thread_count() < THREAD_MANY)
         return false;
     *until = *until ? *until : thread_look();
     sched_yield();

@@ -26,7 +26,7 @@ void thread_give_way(void);
  * awake if something else comes before it. */
 void thread_keep_awake(bool awake);
 /* For who waits for the GPU, and wakes as slowly: whether to look once more, and not to sleep yet, for up to 2 ms while
- * threads are kept awake. *until: 0 at first. */
+ * threads are kept awake, if there are 8 or more. *until: 0 at first. */
 bool thread_look_again(int64_t *until);
 
 /* The number of items of a loop over `rows` rows in bands, and the rows [*begin, *end) of one band. Bands depend only

@@ -253,16 +253,19 @@ static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknow
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     const uint8_t *sent = r->mask->pixels;
     uint64_t counts[DEFECT_GIVEN + 1];
-    bool white[256];
+    bool white[256], any = false;
     repair_whites(r, white);
     for (size_t i = 0; i < pixels; i++)
         if (white[sent[i]]) {
+            any = true;
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
             unknown[i] = mask[i];
         }
     defect_count(mask, r->picture->width, r->picture->height, counts);
     repair_shares(r, counts);
     r->damage.sent = true;
+    if (!any)
+        restoration_note(r, "empty-mask", "nothing of the mask is white, so nothing was filled or left out by it");
 }
 
 /* Where nothing is known, there is nothing to fill from: a mask that says so is refused, and what is found is left

@@ -108,6 +108,10 @@ static enum error_code find_context(struct find *f, struct error *err)
         code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     free(f->pixels);
     f->pixels = NULL;
+    if (code != OK) { /* smaller tiles ask for it again */
+        free(f->context);
+        f->context = NULL;
+    }
     return code;
 }
 

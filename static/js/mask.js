@@ -24,6 +24,7 @@ const colours = { 255: red, 240: '#ffd21f', 224: '#ff7ae0', 208: '#35c4ff', 192:
 let item = null;    // the picture whose mask is worked on; null: none
 let base = null;    // what was found, or an earlier mask: {blob, layers: a bitmap for each of its grays}
 let off = [], counts = {}; // kinds that are left alone; how many of each were found
+let failed = false; // the server did not say what it finds
 let chosen = '', transparent = null; // the options that this was found with; whether one sees through parts of the picture, null: not known
 let strokes = [], undone = []; // {erase, size, points: [[x, y]…]} in pixels of the picture; those that were undone, the last first
 let stroke = null, erase = false, looking = null, keeping = null;
@@ -98,6 +99,7 @@ async function found(of) {
   body.append('mask_kinds', 'true');
   if (now.damage_detector) body.append('damage_detector', now.damage_detector);
   const answer = await ask('v1/damage', { method: 'POST', body });
+  if (answer.status >= 500 || answer.status === 429) throw new Error(`status ${answer.status}`);
   if (!answer.ok) return null; // a server without a detector: the brush alone
   const counted = [...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]);
   return { blob: await answer.blob(), counts: Object.fromEntries(counted), chosen: JSON.stringify(now), transparent: clear };
@@ -124,6 +126,7 @@ async function open(of) {
   strokes = [];
   undone = [];
   base = null;
+  failed = false;
   off = of.own.off ?? [];
   counts = of.own.counts ?? {};
   const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
@@ -132,12 +135,13 @@ async function open(of) {
   show();
   listKinds(); // those of the picture before would be switched for this one
   redraw();
-  const { blob, counts: counted, ...how } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => null) ?? {};
+  const { blob, counts: counted, lost, ...how } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => ({ lost: true })) ?? {};
   const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
   if (item && item !== of) return; // whose damage is still looked for
   button.classList.remove('busy');
   if (!item) return;
   base = blob && layers ? { blob, layers } : null;
+  failed = !!lost;
   ({ chosen, transparent } = how);
   counts = counted ?? {}; // only now: another picture may have been looked at meanwhile
   listKinds();
@@ -155,7 +159,7 @@ function meaning() {
   if (isOff()) return t('With “{0}”, nothing is repaired.', t(labels.compat[0]));
   if (isPart()) return t('Only what lies within the frame is previewed.');
   if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
-  const none = !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
+  const none = failed ? t('The server did not say what is damaged. Open this again to ask it once more.') : !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
   return [none, t('Paint over what is to be repaired.')].filter(Boolean).join(' ');
 }
 
@@ -186,7 +190,8 @@ async function keepNow(of, wanted) {
     return false;
   }
   if (made.empty && !had) return true; // nothing was painted; with a base, what was found is not to be repaired
-  Object.assign(own(of), found, made.blob && { mask: made.blob, repainted: true });
+  // What was found is not known yet, or never: it is repaired beside what was painted.
+  Object.assign(own(of), found, made.blob && { mask: made.blob, repainted: true, adds: had ? of.own.adds : true });
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
@@ -311,7 +316,7 @@ $('brush_look').addEventListener('click', () => {
 });
 $('brush_clear').addEventListener('click', () => {
   const of = item;
-  for (const name of ['mask', 'repainted', 'off', 'counts']) delete of.own[name];
+  for (const name of ['mask', 'adds', 'repainted', 'off', 'counts']) delete of.own[name];
   store.put(of);
   changed();
   $('brush_paint').focus();

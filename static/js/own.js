@@ -1,7 +1,7 @@
 // What is chosen for one picture alone: which faces, how strongly, and its mask; and the fields that say so to the server.
 
 // own: {left: [ids of faces left as they are], weights: {id: '0.5'}, faces: {list, width, height} as found, mask: Blob,
-// repainted: the mask is another than that of the result, off: [kinds of damage that are not repaired], counts: of each kind}
+// repainted: the mask is another than that of the result, adds: what the server finds is repaired besides, off: [kinds of damage that are not repaired], counts: of each kind}
 export const own = (item) => Object.assign(item.own, { left: item.own.left ?? [], weights: item.own.weights ?? {} });
 
 // Its faces, as they were found before or by its last restoration: {list, width, height} in pixels of the picture, or null.
@@ -20,7 +20,7 @@ export function fieldsOf(item, common) {
   if (left.length) fields.faces = ids.filter((id) => !left.includes(id)).join(',') || 'none';
   const single = Object.entries(weights).filter(([id]) => !left.includes(Number(id))).map(([id, weight]) => `${id}:${weight}`);
   if (single.length) fields.weight = [common.weight, ...single].filter(Boolean).join(',');
-  if (item.own.mask) Object.assign(fields, { mask_mode: 'replace' });
+  if (item.own.mask) Object.assign(fields, { mask_mode: item.own.adds ? 'add' : 'replace' });
   Object.assign(fields, kindsOf(item.own.off));
   if (fields.repair_kinds && fields.repair === 'false') fields.repair = 'true'; // as it was shown
   return fields;

@@ -66,6 +66,7 @@ export default {
   Dust: 'Staub',
   Stains: 'Flecken',
   Preview: 'Vorschau',
+  'The server did not say what is damaged. Open this again to ask it once more.': 'Der Server hat nicht gesagt, was beschädigt ist. Öffnen Sie dies erneut, um noch einmal zu fragen.',
   'Paint over what is to be repaired.': 'Malen Sie über, was repariert werden soll.',
   Paint: 'Malen',
   Erase: 'Radieren',
@@ -373,6 +374,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} fiel während der Arbeit an diesem Bild aus und wurde neu gestartet.',
   'note device-changed': '{0} fiel noch einmal aus; ein anderes Gerät hat dieses Bild restauriert.',
+  'note empty-mask': 'In der Maske ist nichts weiß: durch sie wurde nichts gefüllt und nichts ausgelassen.',
   'note all-damaged': 'Das ganze Bild wurde für Schaden gehalten, und nichts bleibt, woraus es zu füllen wäre: nichts wurde repariert.',
   'note no-damage-detector': 'Keine Schadenssuche ist installiert oder gewählt: nichts wurde repariert.',
   'note transparent': 'Das Bild hat Transparenz und wird nur dann repariert, wenn alles Gefundene repariert werden soll.',

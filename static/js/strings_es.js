@@ -66,6 +66,7 @@ export default {
   Dust: 'Polvo',
   Stains: 'Manchas',
   Preview: 'Vista previa',
+  'The server did not say what is damaged. Open this again to ask it once more.': 'El servidor no dijo qué está dañado. Vuelva a abrir esto para preguntarle otra vez.',
   'Paint over what is to be repaired.': 'Pinte sobre lo que se debe reparar.',
   Paint: 'Pintar',
   Erase: 'Borrar',
@@ -373,6 +374,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} falló mientras trabajaba en esta imagen y se volvió a iniciar.',
   'note device-changed': '{0} volvió a fallar; otro dispositivo restauró esta imagen.',
+  'note empty-mask': 'En la máscara no hay nada blanco: no se rellenó ni se omitió nada por ella.',
   'note all-damaged': 'Toda la imagen se tomó por daño y no queda nada con que rellenarla: no se reparó nada.',
   'note no-damage-detector': 'No hay ningún buscador de daños instalado o elegido: no se reparó nada.',
   'note transparent': 'La imagen tiene transparencia y solo se repara si se pide reparar todo lo encontrado.',

@@ -66,6 +66,7 @@ export default {
   Dust: 'Poussière',
   Stains: 'Taches',
   Preview: 'Aperçu',
+  'The server did not say what is damaged. Open this again to ask it once more.': 'Le serveur n’a pas dit ce qui est abîmé. Rouvrez ceci pour lui redemander.',
   'Paint over what is to be repaired.': 'Peignez ce qui doit être réparé.',
   Paint: 'Peindre',
   Erase: 'Effacer',
@@ -373,6 +374,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '{0} est tombé en panne pendant le travail sur cette image et a été relancé.',
   'note device-changed': '{0} est de nouveau tombé en panne ; un autre appareil a restauré cette image.',
+  'note empty-mask': 'Rien n’est blanc dans le masque : il n’a rien fait combler ni laisser.',
   'note all-damaged': 'Toute l’image a été prise pour un dégât, et il ne reste rien pour la combler : rien n’a été réparé.',
   'note no-damage-detector': 'Aucun détecteur de dégâts n’est installé ou choisi : rien n’a été réparé.',
   'note transparent': 'L’image a de la transparence et n’est réparée que si tout ce qui est trouvé doit l’être.',

@@ -66,6 +66,7 @@ export default {
   Dust: '灰尘',
   Stains: '污渍',
   Preview: '预览',
+  'The server did not say what is damaged. Open this again to ask it once more.': '服务器没有说明哪里受损。请重新打开以再次询问。',
   'Paint over what is to be repaired.': '请涂画需要修补的部分。',
   Paint: '涂画',
   Erase: '擦除',
@@ -373,6 +374,7 @@ export default {
   // What the server says, by its codes.
   'note device-reopened': '处理这张图片时 {0} 曾中断，已重新启动。',
   'note device-changed': '{0} 再次中断，这张图片由另一台设备修复。',
+  'note empty-mask': '蒙版中没有白色：没有因它填补或略过任何内容。',
   'note all-damaged': '整幅图像都被判为损伤，没有可用来填补的内容：未做任何修补。',
   'note no-damage-detector': '没有安装或选择损伤检测网络：未做任何修补。',
   'note transparent': '图片含有透明部分，只有选择修补所有找到的损伤时才会修补。',

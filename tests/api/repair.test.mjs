@@ -320,6 +320,15 @@ test('where nothing is left to fill from, a mask is refused, and what is found i
   assert.equal(fs.existsSync(path.join(folder, 'none.png')), false);
 });
 
+test('a mask without any white says that it did nothing', async () => {
+  const json = { Accept: 'application/json' }, note = /^nothing of the mask is white/, of = async (mask, fields) =>
+    (await withMask('/v1/restore', damaged, mask, { ...once, ...fields }, json)).json.notes.join();
+  for (const mask_mode of ['replace', 'add', 'remove']) {
+    assert.match(await of(painted(() => [255, 0, 0]), { mask_mode }), note);
+    assert.doesNotMatch(await of(square, { mask_mode }), note);
+  }
+});
+
 test('--mask, --save_mask and kinds', () => {
   fs.writeFileSync(path.join(folder, 'photo.png'), damaged);
   fs.writeFileSync(path.join(folder, 'square.png'), square);

@@ -234,3 +234,14 @@ test('with the option that repairs nothing the panel says so, and the picture is
   await keep(page);
   assert.equal((await restored(page)).white, null);
 });
+
+test('where the server does not say what is damaged, what is painted is added to what it repairs by itself', async (t) => {
+  const page = await looking(t, { before: (it) => it.route('**/v1/damage', (route) => route.fulfill({ status: 503, body: '{}' })) });
+  await hint(page, 'The server did not say what is damaged. Open this again to ask it once more. Paint over what is to be repaired.');
+  await page.locator('#mask').click({ position: { x: 20, y: 20 } });
+  await hint(page, 'What is coloured will be repaired.');
+  const sent = [];
+  page.on('request', (request) => sent.push(request.url().includes('/v1/restore') ? request.postDataBuffer()?.toString('latin1') ?? '' : ''));
+  await restored(page);
+  assert.match(sent.join(), /name="mask_mode"\s+add/);
+});
