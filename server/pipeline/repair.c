@@ -17,45 +17,45 @@
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. Huge things
  * that are no damage stayed below 0.4 (thin lines) and 0.65 (others) there. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 163, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {114, 174, 0.7f, 0.7f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
 /* Damage seldom comes alone: where a speck or two thin lines are sure, less sure specks count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{110, 163, 0.35f, 0.4f}, {130, 155, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {110, 170, 0.7f, 0.7f}},
+    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {114, 174, 0.7f, 0.7f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
 static const struct defect_rule repair_many = {
-    .kinds = {{110, 150, 0.35f, 0.4f}, {130, 150, 0.5f, 0.7f}, {130, 150, 0.85f, 0.65f}, {110, 155, 0.5f, 0.5f}},
+    .kinds = {{114, 154, 0.35f, 0.4f}, {134, 154, 0.5f, 0.7f}, {130, 150, 0.85f, 0.65f}, {114, 159, 0.5f, 0.5f}},
     .sure = 0.5f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 6};
 /* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (90: 0.08). */
 static const struct defect_rule repair_worn = {
-    .kinds = {{90, 130, 0.35f, 0.25f}, {120, 150, 0.5f, 0.5f}, {120, 130, 0.4f, 0.5f}, {110, 135, 0.3f, 0.5f}},
+    .kinds = {{94, 134, 0.35f, 0.25f}, {124, 154, 0.5f, 0.5f}, {112, 124, 0.3f, 0.5f}, {114, 139, 0.3f, 0.5f}},
     .sure = 0.2f,
     .large = 0.001f,
     .huge = 0.01f,
-    .least = 6};
+    .least = 3};
 /* repair=true: somebody says that there is damage, but none is sure. Where some is, repair_many adds to it: what is
  * less likely is then more often the picture's own. */
 static const struct defect_rule repair_all = {
-    .kinds = {{110, 150, 0.2f, 0.2f}, {120, 150, 0.2f, 0.2f}, {130, 150, 0.5f, 0.5f}, {110, 155, 0.5f, 0.5f}},
+    .kinds = {{114, 154, 0.2f, 0.2f}, {124, 154, 0.2f, 0.2f}, {130, 150, 0.5f, 0.5f}, {114, 159, 0.5f, 0.5f}},
     .sure = 0.2f,
     .large = 0.002f,
     .least = 6};
 /* What is sure counts although it lies in something larger of which too little is: a scratch in a net of others, specks
  * in a cloud. What is huge even so does not: of nothing are twice as many pixels sure. */
 #define REPAIR_NEVER 2
-static const struct defect_rule repair_core = {.kinds = {{150, 175, 0.5f, REPAIR_NEVER},
-                                                         {190, 200, 0.3f, REPAIR_NEVER},
+static const struct defect_rule repair_core = {.kinds = {{154, 179, 0.5f, REPAIR_NEVER},
+                                                         {194, 204, 0.3f, REPAIR_NEVER},
                                                          {160, 170, 0.5f, REPAIR_NEVER},
-                                                         {150, 180, 0.4f, REPAIR_NEVER}},
+                                                         {154, 184, 0.4f, REPAIR_NEVER}},
                                                .sure = 0.5f,
                                                .large = 0.001f,
                                                .huge = 0.01f,
