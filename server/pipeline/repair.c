@@ -35,7 +35,7 @@ static const struct defect_rule repair_many = {
     .large = 0.001f,
     .huge = 0.01f,
     .least = 6};
-/* A print that is damaged all over: what is about as likely as not counts, and so does a line's fainter part (94: 0.11). */
+/* A print that is damaged all over: what is as likely as not counts, and so does a line's fainter part (94: 0.11). */
 static const struct defect_rule repair_worn = {
     .kinds = {{94, 134, 0.35f, 0.25f}, {124, 154, 0.5f, 0.5f}, {112, 124, 0.3f, 0.5f}, {114, 139, 0.3f, 0.5f}},
     .sure = 0.2f,
