@@ -38,8 +38,8 @@ struct raster_source {
      * those that it touches, as torch's adaptive_avg_pool2d has it. A device may send it once where another input, an
      * earlier one, has all of it. */
     int width, height;
-    /* Not 0: of these very bytes alone, among all that the device's handle gets. If it still has what an earlier run
-     * sent of them, and needs the same part, they need not be sent again. */
+    /* Not 0: of this very picture alone, among all that the device's handle gets. If it still has what an earlier run
+     * sent of it, and needs the same part from the same `data` on, that need not be sent again. */
     uint64_t number;
 };
 #define RASTER_REDUCED 65535 /* px of the longest side of such a picture */

@@ -61,6 +61,8 @@ struct vk_kept {
     uint64_t number, serial; /* 0: none; of the buffer's present contents */
     const struct vk_buffer *buffer;
     uint64_t offset;
+    const void *data; /* only compared: another part may be as large */
+    size_t stride;
     int form, column, columns, row, rows;
     int readers; /* runs that may not have copied it yet */
 };

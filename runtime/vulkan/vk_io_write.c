@@ -82,7 +82,8 @@ static bool window_copy(struct vk_io_run *r, const struct raster_source *source,
 {
     struct vk_kept *kept = &r->io->device->kept;
     if (!source->number || kept->number != source->number || kept->form != (int)source->form ||
-        kept->column != w->column || kept->columns != w->columns || kept->row != w->row || kept->rows != w->rows)
+        kept->data != source->data || kept->stride != source->stride || kept->column != w->column ||
+        kept->columns != w->columns || kept->row != w->row || kept->rows != w->rows)
         return false;
     const VkBufferCopy copy = {kept->offset, offset, w->stride * (uint64_t)w->rows};
     vkCmdCopyBuffer(r->commands, kept->buffer->handle, r->slot->upload.handle, 1, &copy);
@@ -102,6 +103,8 @@ static void window_keep(struct vk_io_run *r, const struct raster_source *source,
                                  .serial = kept->serial + 1,
                                  .buffer = &r->slot->upload,
                                  .offset = offset,
+                                 .data = source->data,
+                                 .stride = source->stride,
                                  .form = (int)source->form,
                                  .column = w->column,
                                  .columns = w->columns,

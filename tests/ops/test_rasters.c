@@ -227,6 +227,28 @@ static void test_numbers(void)
     run_net_destroy(&slow);
 }
 
+/* Two parts of a picture, as large as each other: one number, but other bytes. */
+static void test_parts(void)
+{
+    enum { W = 20, H = 12, PART = 3 * W * H };
+    static uint8_t picture[2][H][W][3];
+    static float planes[2][PART];
+    struct run_net net;
+    struct raster_source sources[2];
+    run_fill(picture[0][0][0], sizeof picture, 9);
+    for (int i = 0; i < 2; i++)
+        sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL, 0, 0, 500};
+    const struct run_input input = {.images = sources};
+    const struct run_output output = {.planes = planes[0]};
+    run_net_same(&net, 2, H, W, 1);
+    run_submit(&net, &(struct run_io){.inputs = &input, .outputs = &output, .range = &run_unit_range});
+    run_await(&net);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < PART; k++)
+            assert_true(fabs((double)planes[i][k] * 255 - picture[i][k / W % H][k % W][k / W / H]) <= run_allowed());
+    run_net_destroy(&net);
+}
+
 /* A target's rows, as they are taken: a strip with room for two. */
 struct taken {
     float strip[2][5][3], all[3][5][3];
@@ -503,7 +525,7 @@ static void test_canvas(void)
 
 int main(void)
 {
-    static run_case *const cases[] = {test_windows, test_reduced, test_not_reduced, test_numbers, test_floats,
-                                      test_labels,  test_layers,  test_canvas,      NULL};
+    static run_case *const cases[] = {test_windows, test_reduced, test_not_reduced, test_numbers, test_parts,
+                                      test_floats,  test_labels,  test_layers,      test_canvas,  NULL};
     return run_all_devices("rasters", cases);
 }
