@@ -25,7 +25,8 @@ let item = null;    // the picture whose mask is worked on; null: none
 let base = null;    // what was found, or an earlier mask: {blob, layers: a bitmap for each of its grays}
 let off = [], counts = {}; // kinds that are left alone; how many of each were found
 let failed = false; // the server did not say what it finds
-let chosen = '', transparent = null; // the options that this was found with; whether one sees through parts of the picture, null: not known
+let finding = null, request = null; // the promise of what is being found; what gives up asking for it
+let wanted = '', transparent = null; // what base was asked for; whether one sees through parts of the picture, null: not known
 let strokes = [], undone = []; // {erase, size, points: [[x, y]…]} in pixels of the picture; those that were undone, the last first
 let stroke = null, erase = false, looking = null, keeping = null;
 
@@ -86,23 +87,37 @@ const choice = () => Object.fromEntries(fields().filter(([name]) => ['repair', '
 // A server that made a preview of a picture has made it a JPEG.
 const isTransparent = async (of) => (of.kind === 'jpeg' ? false : of.seen ? null : work({ transparent: await store.original(of) }));
 
-// Whether the server repairs what is shown without being sent it: repair=auto leaves pictures with transparency alone.
-function isSure(unless = transparent) {
-  const now = choice();
-  return !!item.own.mask || (JSON.stringify(now) === chosen && now.repair !== 'false' && (now.repair === 'true' || !unless));
+// What is to be shown with the options as they are. Also where nothing would be repaired, all that is found: whoever looks
+// wants to see.
+function wants(of) {
+  const { repair, damage_detector: detector } = choice();
+  return of.own.mask ? 'mask' : `${!!repair} ${detector}`;
 }
 
-async function found(of) {
+// Whether the server repairs what is shown without being sent it: repair=auto leaves pictures with transparency alone.
+function isSure(unless = transparent) {
+  const { repair } = choice();
+  return !!item.own.mask || (wants(item) === wanted && repair !== 'false' && (repair === 'true' || !unless));
+}
+
+async function found(of, signal) {
   const body = new FormData(), now = choice(), clear = await isTransparent(of);
   body.append('image', await store.original(of), of.name);
-  if (now.repair || clear) body.append('repair', 'true'); // also where nothing would be repaired: whoever looks wants to see
+  if (now.repair || clear) body.append('repair', 'true');
   body.append('mask_kinds', 'true');
   if (now.damage_detector) body.append('damage_detector', now.damage_detector);
-  const answer = await ask('v1/damage', { method: 'POST', body });
+  const answer = await ask('v1/damage', { method: 'POST', body, signal });
   if (answer.status >= 500 || answer.status === 429) throw new Error(`status ${answer.status}`);
   if (!answer.ok) return null; // a server without a detector: the brush alone
   const counted = [...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]);
-  return { blob: await answer.blob(), counts: Object.fromEntries(counted), chosen: JSON.stringify(now), transparent: clear };
+  return { blob: await answer.blob(), counts: Object.fromEntries(counted), transparent: clear };
+}
+
+// {base, counts, failed, transparent} of a picture: its own mask, or what the server finds.
+async function search(of, signal) {
+  const { blob, lost, ...told } = of.own.mask ? { blob: of.own.mask, counts } : await found(of, signal).catch(() => ({ lost: true })) ?? {};
+  const layers = !signal.aborted && blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
+  return { counts: {}, transparent: null, ...told, base: blob && layers ? { blob, layers } : null, failed: !!lost };
 }
 
 // A switch for each kind of which there is something.
@@ -125,25 +140,31 @@ async function open(of) {
   item = of;
   strokes = [];
   undone = [];
-  base = null;
-  failed = false;
   off = of.own.off ?? [];
   counts = of.own.counts ?? {};
   const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
   Object.assign(canvas, { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) });
+  find(of);
+}
+
+// Shows what a picture's mask is with the options as they are. What was painted stays.
+async function find(of) {
+  request?.abort();
+  request = new AbortController();
+  wanted = wants(of);
+  base = null;
+  failed = false;
   button.classList.add('busy');
+  const own = finding = search(of, request.signal);
   show();
   listKinds(); // those of the picture before would be switched for this one
   redraw();
-  const { blob, counts: counted, lost, ...how } = of.own.mask ? { blob: of.own.mask, counts } : await found(of).catch(() => ({ lost: true })) ?? {};
-  const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
-  if (item && item !== of) return; // whose damage is still looked for
+  const told = await own;
+  if (finding !== own) return; // something else is looked for
+  finding = null;
   button.classList.remove('busy');
   if (!item) return;
-  base = blob && layers ? { blob, layers } : null;
-  failed = !!lost;
-  ({ chosen, transparent } = how);
-  counts = counted ?? {}; // only now: another picture may have been looked at meanwhile
+  ({ base, counts, failed, transparent } = told); // only now: another picture may have been looked at meanwhile
   listKinds();
   redraw();
 }
@@ -168,23 +189,25 @@ function hint() {
   if ($('brush_hint').textContent !== text) $('say').textContent = $('brush_hint').textContent = text;
 }
 
-// Keeps the mask with the picture, if it was changed; if it is wanted, also one that was only found and that the server would
+// Keeps the mask with the picture, if it was changed; if it is to be sent, also one that was only found and that the server would
 // not repair by itself. Whether that went well.
-export function keep(wanted) {
-  if (item) keeping = keepNow(item, wanted).finally(() => { keeping = null; });
+export function keep(sending) {
+  if (item) keeping = keepNow(item, sending).finally(() => { keeping = null; });
   return keeping ?? true;
 }
 
-async function keepNow(of, wanted) {
+async function keepNow(of, sending) {
   lifted();
   end();
-  const changes = strokes, had = base, left = off, same = !isChanged(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
-  const sends = Object.keys(had?.layers ?? {}).length > 0 && !isSure(transparent ?? true) && !isOff();
+  const changes = strokes, left = off, same = !isChanged(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
+  const sends = Object.keys(base?.layers ?? {}).length > 0 && !isSure(transparent ?? true) && !isOff();
   item = null;
   show();
   if (focused) button.focus();
-  if (same && !(wanted && sends)) return true;
-  const found = { off: left, counts }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : sends ? { blob: had.blob } : {};
+  if (same && !(sending && sends)) return true;
+  const late = changes.some((one) => one.erase) && finding; // of what is still looked for, some may have been erased
+  const { base: had, counts: counted } = late ? await late : { base, counts };
+  const found = { off: left, counts: counted }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : sends ? { blob: had.blob } : {};
   if (!made) {
     panel.fail(t('The mask could not be made.'));
     return false;
@@ -318,9 +341,9 @@ $('brush_clear').addEventListener('click', () => {
   const of = item;
   for (const name of ['mask', 'adds', 'repainted', 'off', 'counts']) delete of.own[name];
   store.put(of);
+  open(of);
   changed();
   $('brush_paint').focus();
-  open(of);
 });
 addEventListener('keydown', (e) => {
   if (!item || isTyping(e.target)) return;
@@ -343,4 +366,7 @@ shutsBy(() => item, () => { // nothing that was painted is lost: Undo and "Start
 });
 on('shown', () => { cursor = null; keep(); });
 on('seen', show);
-onChange(show);
+onChange(() => {
+  if (item && wants(item) !== wanted) find(item); // the options have changed
+  else show();
+});

@@ -16,14 +16,17 @@ const drawn = async (page, ...boxes) => Buffer.from(await page.evaluate(async ([
 }, [wide, high, boxes]));
 const black = ['#000', 0, 0, wide, high], lines = ['rgb(240 240 240)', 20, 20, 40, 20], dust = ['rgb(208 208 208)', 120, 100, 30, 30];
 
-// A page with a picture, in which the server finds these boxes; asked: with repair=true alone.
-async function looking(t, { boxes = [lines, dust], picture = png(wide, high), asked = false, before, ...options } = {}) {
+// A page with a picture, in which the server finds these boxes; sure: without repair=true; held: a promise that the second
+// answer waits for.
+async function looking(t, { boxes = [lines, dust], picture = png(wide, high), sure = boxes, held, before, ...options } = {}) {
   const page = await open(t, undefined, options);
-  const none = await drawn(page, black), mask = await drawn(page, black, ...boxes);
-  await page.route('**/v1/damage', (route) => {
-    const found = asked && !/name="repair"\s+true/.test(route.request().postDataBuffer().toString('latin1')) ? [] : boxes;
+  const some = await drawn(page, black, ...sure), mask = await drawn(page, black, ...boxes);
+  let questions = 0;
+  await page.route('**/v1/damage', async (route) => {
+    const found = /name="repair"\s+true/.test(route.request().postDataBuffer().toString('latin1')) ? boxes : sure;
     const count = (box) => Number(found.includes(box));
-    return route.fulfill({ status: 200, contentType: 'image/png', body: found.length ? mask : none,
+    if (++questions === 2) await held;
+    return route.fulfill({ status: 200, contentType: 'image/png', body: found === sure ? some : mask,
       headers: { 'X-Restored-Damage': `thin=${count(lines)}, crack=0, dust=${count(dust)}, stain=0` } });
   });
   await before?.(page);
@@ -62,8 +65,9 @@ test('what is kept is repaired, also where the repair is off', async (t) => {
   await look(page);
   await hint(page, 'What is coloured will be repaired if you keep it.');
   await page.getByRole('radio', { name: 'Balanced' }).check(); // the options may change meanwhile
-  await hint(page, 'What is coloured will be repaired if you keep it.');
+  await hint(page, 'What is coloured will be repaired.');
   await page.getByRole('radio', { name: 'Gentle' }).check();
+  await hint(page, 'What is coloured will be repaired if you keep it.');
   await keep(page);
   await page.locator('#status', { hasText: 'You changed the settings' }).waitFor(wait);
   const job = await restored(page);
@@ -73,6 +77,51 @@ test('what is kept is repaired, also where the repair is off', async (t) => {
   await hint(page, 'What is coloured will be repaired.');
   await page.getByRole('button', { name: 'Start again' }).click();
   await hint(page, 'What is coloured will be repaired if you keep it.');
+});
+
+// Which of these places of the picture are coloured.
+const coloured = (page, ...places) => page.evaluate(([width, height, all]) => {
+  const canvas = document.getElementById('mask'), copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0, width, height);
+  return all.map(([x, y]) => copy.getImageData(x, y, 1, 1).data[3] > 127);
+}, [wide, high, places]);
+// Clicks on a place of the picture.
+async function dab(page, [x, y]) {
+  const box = await page.locator('#mask').boundingBox();
+  await page.mouse.click(box.x + (box.width * x) / wide, box.y + (box.height * y) / high);
+}
+const inLines = [40, 30], inDust = [135, 115], corner = [30, 140];
+
+test('with other settings it is looked again, and what was painted and erased stays', async (t) => {
+  const page = await looking(t, { sure: [dust] });
+  assert.deepEqual(await coloured(page, inLines, inDust), [false, true]);
+  await dab(page, corner);
+  await page.getByRole('button', { name: 'Erase' }).click();
+  await page.locator('#brush_size').fill('96');
+  await dab(page, inDust);
+  assert.deepEqual(await coloured(page, inLines, inDust, corner), [false, false, true]);
+  await page.getByRole('radio', { name: 'Strong' }).check();
+  await page.getByLabel('Lines 1').waitFor(wait);
+  await hint(page, 'What is coloured will be repaired.');
+  assert.deepEqual(await coloured(page, inLines, inDust, corner), [true, false, true]);
+  await page.getByRole('radio', { name: 'Balanced' }).check();
+  await page.getByLabel('Lines 1').waitFor({ ...wait, state: 'detached' });
+  await hint(page, 'What is coloured will be repaired.');
+  assert.deepEqual(await coloured(page, inLines, inDust, corner), [false, false, true]);
+  await page.getByRole('button', { name: 'Undo' }).click();
+  assert.deepEqual(await coloured(page, inLines, inDust, corner), [false, true, true]);
+});
+
+test('what was erased is left alone, also if the picture is sent while it is looked again', async (t) => {
+  let release;
+  const page = await looking(t, { sure: [dust], held: new Promise((resolve) => { release = resolve; }) });
+  await page.getByRole('button', { name: 'Erase' }).click();
+  await page.locator('#brush_size').fill('96');
+  await dab(page, inDust);
+  await page.getByRole('radio', { name: 'Strong' }).check();
+  await hint(page, 'Finding damage');
+  setTimeout(release, 500);
+  assert.deepEqual((await restored(page)).white, [true, false, false]);
 });
 
 test('Restore keeps what is shown; without a kind, the rest of it', async (t) => {
@@ -85,7 +134,7 @@ test('Restore keeps what is shown; without a kind, the rest of it', async (t) =>
 });
 
 test('pictures with transparency, of which nothing is repaired by itself', async (t) => {
-  const page = await looking(t, { asked: true, picture: (it) => drawn(it, ['#888', 0, 0, wide, high - 1]) });
+  const page = await looking(t, { sure: [], picture: (it) => drawn(it, ['#888', 0, 0, wide, high - 1]) });
   await hint(page, 'What is coloured will be repaired if you keep it.');
   await keep(page);
   assert.deepEqual((await restored(page)).white, [true, true, false]);

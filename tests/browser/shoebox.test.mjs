@@ -440,7 +440,7 @@ test('a second tab works beside the first, with pictures of its own', async (t) 
   assert.deepEqual(await states(page), ['new', 'new']);
 });
 
-test('damage that is found late, of a picture that is no longer shown, counts for no other', async (t) => {
+test('damage that is found late, of a picture that is no longer shown, counts for no other, and is no longer looked for', async (t) => {
   const page = await open(t);
   const mask = Buffer.from(await page.evaluate(async () => {
     const canvas = new OffscreenCanvas(200, 160), context = canvas.getContext('2d');
@@ -466,11 +466,9 @@ test('damage that is found late, of a picture that is no longer shown, counts fo
   await Promise.all([page.waitForRequest('**/v1/damage', wait), look()]);
   await page.locator('.thumb').nth(1).click();
   await page.locator('#mask:visible').waitFor({ ...wait, state: 'hidden' });
-  await look();
+  await Promise.all([page.waitForEvent('requestfailed', { ...wait, predicate: (request) => request.url().endsWith('/v1/damage') }), look()]);
   await page.locator('#brush_kinds label', { hasText: 'Dust 1' }).waitFor(wait);
-  const answered = page.waitForEvent('requestfinished', { ...wait, predicate: (request) => request.url().endsWith('/v1/damage') });
   release();
-  await answered;
   const { x, y, width, height } = await page.locator('#mask').boundingBox();
   await page.mouse.click(x + width / 4, y + height / 4);
   await page.keyboard.press('Escape'); // keeps it
