@@ -83,7 +83,7 @@ async function upload(item) {
   if (!file) return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
   const body = new FormData();
   for (const [name, value] of Object.entries(own.job ? { ...item.sent, batch: item.batch } : item.sent)) body.append(name, value);
-  if (item.own.mask) body.append('mask', item.own.mask, 'mask.png');
+  if (item.sent.mask_mode) body.append('mask', item.own.mask ?? item.own.kept.blob, 'mask.png');
   body.append('image', file, item.name);
   own.request = send('v1/restore', body, {
     upload(part) { item.progress = part; changed(); },

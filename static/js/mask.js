@@ -6,7 +6,7 @@ import { shutsBy } from './escape.js';
 import { mark, t } from './lang.js';
 import { end, isPart, look, seen } from './look.js';
 import { fields } from './options.js';
-import { kindsOf, own } from './own.js';
+import { kindsOf, maskOf, own } from './own.js';
 import * as panel from './panel.js';
 import { ask } from './server.js';
 import { changed, isPending, on, onChange, state } from './state.js';
@@ -87,17 +87,20 @@ const choice = () => Object.fromEntries(fields().filter(([name]) => ['repair', '
 // A server that made a preview of a picture has made it a JPEG.
 const isTransparent = async (of) => (of.kind === 'jpeg' ? false : of.seen ? null : work({ transparent: await store.original(of) }));
 
+// The mask that would go with a picture.
+const maskNow = (of) => maskOf(of, Object.fromEntries(fields()));
+
 // What is to be shown with the options as they are. Also where nothing would be repaired, all that is found: whoever looks
 // wants to see.
 function wants(of) {
   const { repair, damage_detector: detector } = choice();
-  return of.own.mask ? 'mask' : `${!!repair} ${detector}`;
+  return maskNow(of) ? 'mask' : `${!!repair} ${detector}`;
 }
 
 // Whether the server repairs what is shown without being sent it: repair=auto leaves pictures with transparency alone.
 function isSure(unless = transparent) {
   const { repair } = choice();
-  return !!item.own.mask || (wants(item) === wanted && repair !== 'false' && (repair === 'true' || !unless));
+  return !!maskNow(item) || (wants(item) === wanted && repair !== 'false' && (repair === 'true' || !unless));
 }
 
 async function found(of, signal) {
@@ -115,7 +118,7 @@ async function found(of, signal) {
 
 // {base, counts, failed, transparent} of a picture: its own mask, or what the server finds.
 async function search(of, signal) {
-  const { blob, lost, ...told } = of.own.mask ? { blob: of.own.mask, counts } : await found(of, signal).catch(() => ({ lost: true })) ?? {};
+  const mask = maskNow(of), { blob, lost, ...told } = mask ? { blob: mask, counts: of.own.counts ?? {} } : await found(of, signal).catch(() => ({ lost: true })) ?? {};
   const layers = !signal.aborted && blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
   return { counts: {}, transparent: null, ...told, base: blob && layers ? { blob, layers } : null, failed: !!lost };
 }
@@ -180,7 +183,7 @@ function meaning() {
   if (isOff()) return t('With “{0}”, nothing is repaired.', t(labels.compat[0]));
   if (isPart()) return t('Only what lies within the frame is previewed.');
   if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
-  const none = failed ? t('The server did not say what is damaged. Open this again to ask it once more.') : !base ? '' : item.own.mask || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
+  const none = failed ? t('The server did not say what is damaged. Open this again to ask it once more.') : !base ? '' : maskNow(item) || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
   return [none, t('Paint over what is to be repaired.')].filter(Boolean).join(' ');
 }
 
@@ -190,21 +193,22 @@ function hint() {
 }
 
 // Keeps the mask with the picture, if it was changed; if it is to be sent, also one that was only found and that the server would
-// not repair by itself. Whether that went well.
-export function keep(sending) {
-  if (item) keeping = keepNow(item, sending).finally(() => { keeping = null; });
+// not repair by itself; always: even if it would, for other settings. Whether that went well.
+export function keep(sending, always) {
+  if (item) keeping = keepNow(item, sending, always).finally(() => { keeping = null; });
   return keeping ?? true;
 }
 
-async function keepNow(of, sending) {
+async function keepNow(of, sending, always) {
   lifted();
   end();
   const changes = strokes, left = off, same = !isChanged(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
-  const sends = Object.keys(base?.layers ?? {}).length > 0 && !isSure(transparent ?? true) && !isOff();
+  const some = Object.keys(base?.layers ?? {}).length > 0 && !isOff(), sends = some && !isSure(transparent ?? true);
+  const keeps = always && some && !sends && !changes.length && !maskNow(of);
   item = null;
   show();
   if (focused) button.focus();
-  if (same && !(sending && sends)) return true;
+  if (same && !(sending && sends) && !keeps) return true;
   const late = changes.some((one) => one.erase) && finding; // of what is still looked for, some may have been erased
   const { base: had, counts: counted } = late ? await late : { base, counts };
   const found = { off: left, counts: counted }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : sends ? { blob: had.blob } : {};
@@ -214,7 +218,7 @@ async function keepNow(of, sending) {
   }
   if (made.empty && !had) return true; // nothing was painted; with a base, what was found is not to be repaired
   // What was found is not known yet, or never: it is repaired beside what was painted.
-  Object.assign(own(of), found, made.blob && { mask: made.blob, repainted: true, adds: had ? of.own.adds : true });
+  Object.assign(own(of), found, made.blob && { mask: made.blob, repainted: true, adds: had ? of.own.adds : true }, keeps && { kept: { blob: had.blob, ...choice() } });
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
@@ -231,7 +235,7 @@ function show() {
   $('stage').classList.toggle('painting', !!item);
   $('brush_erase').setAttribute('aria-pressed', String(erase));
   $('brush_paint').setAttribute('aria-pressed', String(!erase));
-  $('brush_clear').hidden = !state.current?.own.mask && !state.current?.own.off?.length;
+  $('brush_clear').hidden = !state.current || (!maskNow(state.current) && !state.current.own.off?.length);
 }
 
 function use(erases) {
@@ -332,14 +336,14 @@ $('brush_paint').addEventListener('click', () => use(false));
 $('brush_erase').addEventListener('click', () => use(true));
 $('brush_undo').addEventListener('click', undo);
 $('brush_redo').addEventListener('click', redo);
-$('brush_done').addEventListener('click', () => keep(true));
+$('brush_done').addEventListener('click', () => keep(true, true));
 $('brush_look').addEventListener('click', () => {
   const region = seen(item.size);
   look(item.size, region, work({ base: base?.blob, strokes, region, ...item.size }), kindsOf(off)).then(hint);
 });
 $('brush_clear').addEventListener('click', () => {
   const of = item;
-  for (const name of ['mask', 'adds', 'repainted', 'off', 'counts']) delete of.own[name];
+  for (const name of ['mask', 'kept', 'adds', 'repainted', 'off', 'counts']) delete of.own[name];
   store.put(of);
   open(of);
   changed();

@@ -1,7 +1,8 @@
 // What is chosen for one picture alone: which faces, how strongly, and its mask; and the fields that say so to the server.
 
 // own: {left: [ids of faces left as they are], weights: {id: '0.5'}, faces: {list, width, height} as found, mask: Blob,
-// repainted: the mask is another than that of the result, adds: what the server finds is repaired besides, off: [kinds of damage that are not repaired], counts: of each kind}
+// repainted: the mask is another than that of the result, adds: what the server finds is repaired besides, off: [kinds of damage that are not repaired], counts: of each kind,
+// kept: what was found and kept, where the server repairs it without being sent it: {blob, repair, damage_detector: the options then}}
 export const own = (item) => Object.assign(item.own, { left: item.own.left ?? [], weights: item.own.weights ?? {} });
 
 // Its faces, as they were found before or by its last restoration: {list, width, height} in pixels of the picture, or null.
@@ -13,6 +14,15 @@ export function facesOf(item) {
 // Which kinds of damage are repaired, where some are not.
 export const kindsOf = (off) => (off?.length ? { repair_kinds: ['thin', 'crack', 'dust', 'stain'].filter((kind) => !off.includes(kind)).join() || 'none' } : {});
 
+// How much each value of repair repairs.
+const amounts = { false: 0, true: 2 }, amount = (repair) => amounts[repair] ?? 1;
+
+// The mask that goes with a picture; undefined: none. What was kept is one as soon as the server would no longer repair it by itself.
+export function maskOf({ own: { mask, kept } }, { compat, repair, damage_detector: detector }) {
+  const lost = kept && compat !== 'true' && (amount(repair) < amount(kept.repair) || detector !== kept.damage_detector);
+  return mask ?? (lost ? kept.blob : undefined);
+}
+
 // The fields of a picture: common ones, and what is its own.
 export function fieldsOf(item, common) {
   const { left, weights } = own(item), fields = { ...common };
@@ -20,7 +30,7 @@ export function fieldsOf(item, common) {
   if (left.length) fields.faces = ids.filter((id) => !left.includes(id)).join(',') || 'none';
   const single = Object.entries(weights).filter(([id]) => !left.includes(Number(id))).map(([id, weight]) => `${id}:${weight}`);
   if (single.length) fields.weight = [common.weight, ...single].filter(Boolean).join(',');
-  if (item.own.mask) Object.assign(fields, { mask_mode: item.own.adds ? 'add' : 'replace' });
+  if (maskOf(item, common)) Object.assign(fields, { mask_mode: item.own.mask && item.own.adds ? 'add' : 'replace' });
   Object.assign(fields, kindsOf(item.own.off));
   if (fields.repair_kinds && fields.repair === 'false') fields.repair = 'true'; // as it was shown
   return fields;

@@ -149,6 +149,48 @@ test('what the server repairs by itself is promised without a mask', async (t) =
   assert.equal(await page.getByRole('button', { name: 'Start again' }).isVisible(), false);
 });
 
+test('what was kept is repaired with settings that repair less, too', async (t) => {
+  const page = await looking(t, { sure: [dust] });
+  await page.getByRole('radio', { name: 'Strong' }).check();
+  await page.getByLabel('Lines 1').waitFor(wait);
+  await hint(page, 'What is coloured will be repaired.');
+  await keep(page);
+  await page.getByRole('radio', { name: 'Balanced' }).check();
+  await look(page);
+  await hint(page, 'What is coloured will be repaired.');
+  assert.deepEqual(await coloured(page, inLines, inDust), [true, true]);
+  await page.getByRole('button', { name: 'Start again' }).click();
+  await page.getByLabel('Lines 1').waitFor({ ...wait, state: 'detached' });
+  await hint(page, 'What is coloured will be repaired.');
+  await keep(page);
+  await page.getByRole('radio', { name: 'Gentle' }).check();
+  let job = await restored(page);
+  assert.deepEqual([job.white, job.options.repair], [[false, true, false], 'false']);
+  await look(page);
+  await hint(page, 'What is coloured will be repaired.');
+  assert.deepEqual(await coloured(page, inLines, inDust), [false, true]);
+  await page.keyboard.press('Escape');
+  await page.reload(); // it is kept with the picture
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await page.locator('#bg_upsampler').selectOption(''); // any other setting
+  await page.locator('#bg_upsampler').selectOption('none');
+  job = await restored(page);
+  assert.deepEqual(job.white, [false, true, false]);
+  await page.getByRole('radio', { name: 'Strong' }).check(); // this repairs more, by itself
+  await look(page);
+  await page.getByLabel('Lines 1').waitFor(wait);
+  await hint(page, 'What is coloured will be repaired.');
+  assert.equal(await page.getByRole('button', { name: 'Start again' }).isVisible(), false);
+});
+
+test('of what was kept, kinds may be left out', async (t) => {
+  const page = await looking(t);
+  await page.getByLabel('Lines 1').uncheck();
+  await keep(page);
+  await page.getByRole('radio', { name: 'Gentle' }).check();
+  assert.deepEqual((await restored(page)).white, [false, true, false]);
+});
+
 test('the panel says that nothing was found, or that nothing is left of it', async (t) => {
   const nothing = await looking(t, { boxes: [] });
   await hint(nothing, 'No damage was found. Paint over what is to be repaired.');
