@@ -29,6 +29,7 @@ let finding = null, request = null; // the promise of what is being found; what 
 let wanted = '', transparent = null; // what base was asked for; whether one sees through parts of the picture, null: not known
 let strokes = [], undone = []; // {erase, size, points: [[x, y]…]} in pixels of the picture; those that were undone, the last first
 let stroke = null, erase = false, looking = null, keeping = null;
+let coloured = false; // whether anything is
 
 addLayer(canvas);
 
@@ -64,8 +65,23 @@ function redraw() {
   context.clearRect(0, 0, canvas.width, canvas.height);
   for (const gray in base?.layers) if (!off.some((kind) => kinds[kind][1] === Number(gray))) context.drawImage(base.layers[gray], 0, 0);
   strokes.forEach(paint);
+  coloured = isColoured();
   enable();
   hint();
+}
+
+// Looked for in the pixels only if some were erased: that takes time.
+function isColoured() {
+  const { width, height } = canvas, rows = 64;
+  const some = strokes.some((one) => !one.erase) || Object.keys(base?.layers ?? {}).some((gray) => !off.some((kind) => kinds[kind][1] === Number(gray)));
+  if (!some || !strokes.some((one) => one.erase)) return some;
+  const copy = new OffscreenCanvas(width, rows).getContext('2d', { willReadFrequently: true });
+  for (let y = 0; y < height; y += rows) {
+    copy.clearRect(0, 0, width, rows);
+    copy.drawImage(canvas, 0, -y);
+    if (copy.getImageData(0, 0, width, rows).data.some((value, i) => i % 4 === 3 && value > 127)) return true;
+  }
+  return false;
 }
 
 // What has the focus and goes leaves it to its neighbour.
@@ -175,14 +191,13 @@ async function find(of) {
 // Whether nothing at all is repaired, and no mask is taken.
 const isOff = () => fields().some(([name, value]) => name === 'compat' && value === 'true');
 const isChanged = () => strokes.length > 0 || off.join() !== (item.own.off ?? []).join();
-const isColoured = () => [stroke, ...strokes].some((one) => one && !one.erase) || Object.keys(base?.layers ?? {}).some((gray) => !off.some((kind) => kinds[kind][1] === Number(gray)));
 
 // What becomes of what is seen.
 function meaning() {
   if (button.classList.contains('busy')) return t('Finding damage');
   if (isOff()) return t('With “{0}”, nothing is repaired.', t(labels.compat[0]));
   if (isPart()) return t('Only what lies within the frame is previewed.');
-  if (isColoured()) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
+  if (coloured) return isChanged() || isSure() ? t('What is coloured will be repaired.') : t('What is coloured will be repaired if you keep it.');
   const none = failed ? t('The server did not say what is damaged. Open this again to ask it once more.') : !base ? '' : maskNow(item) || Object.keys(base.layers).length ? t('Nothing will be repaired.') : t('No damage was found.');
   return [none, t('Paint over what is to be repaired.')].filter(Boolean).join(' ');
 }
@@ -260,6 +275,7 @@ canvas.addEventListener('pointerdown', (e) => {
   canvas.setPointerCapture(e.pointerId);
   stroke = { erase, size: size(), points: [point(e)] };
   paint(stroke);
+  coloured ||= !erase;
   hint();
 });
 canvas.addEventListener('pointermove', (e) => {
@@ -271,6 +287,7 @@ const lifted = () => {
   if (!stroke) return;
   add(stroke);
   stroke = null;
+  coloured = isColoured();
   enable();
   hint();
 };

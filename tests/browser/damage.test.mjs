@@ -208,6 +208,30 @@ test('the panel says that nothing was found, or that nothing is left of it', asy
   assert.match(await text(page, '#say'), /^Nothing will be repaired/);
 });
 
+test('what was found and erased, or painted and erased, is not said to be repaired', async (t) => {
+  const page = await looking(t, { boxes: [['rgb(240 240 240)', 34, 24, 12, 12]] }), none = 'Nothing will be repaired. Paint over what is to be repaired.';
+  await page.locator('#brush_size').fill('96');
+  await page.keyboard.press('e');
+  await dab(page, corner);
+  await hint(page, 'What is coloured will be repaired.');
+  await dab(page, inLines);
+  await hint(page, none);
+  await page.keyboard.press('Control+z');
+  await hint(page, 'What is coloured will be repaired.');
+  await page.keyboard.press('Control+y');
+  await hint(page, none);
+  await page.keyboard.press('b');
+  await dab(page, corner);
+  await hint(page, 'What is coloured will be repaired.');
+  await page.keyboard.press('e');
+  await dab(page, corner);
+  await hint(page, none);
+  await keep(page);
+  const job = await restored(page);
+  assert.equal(job.white, null);
+  assert.match(JSON.stringify(job), /empty-mask/);
+});
+
 test('a preview of a part is framed, and said to be one', async (t) => {
   const page = await looking(t, { picture: png(1400, 160) }), preview = page.getByRole('button', { name: 'Preview' });
   const frame = () => page.locator('.look img').evaluate((node) => [getComputedStyle(node).outlineStyle, node.getBoundingClientRect().width / document.getElementById('before').getBoundingClientRect().width]);
