@@ -4,6 +4,7 @@ import { $, element, lay } from './dom.js';
 import { t } from './lang.js';
 import { fields } from './options.js';
 import * as panel from './panel.js';
+import { allPainted, isAllPainted } from './refused.js';
 import { ask } from './server.js';
 
 const most = 1024; // pixels of a side
@@ -43,7 +44,7 @@ export function end() {
 // Shows it, or ends that, or says why not. mask: a promise of the mask of the place, {blob}.
 export async function look(size, [x, y, width, height], mask, kinds) {
   if (request) return end();
-  const own = request = new AbortController();
+  const own = request = new AbortController(), isSome = width < size.width || height < size.height;
   panel.fail(null); // what was told before is over
   show(false);
   try {
@@ -60,11 +61,12 @@ export async function look(size, [x, y, width, height], mask, kinds) {
     await image.decode();
     if (request !== own) return;
     lay(image, [x, y, width, height], size);
-    layer.classList.toggle('part', width < size.width || height < size.height);
+    layer.classList.toggle('part', isSome);
     show(true);
   } catch (error) {
     if (request !== own) return;
     end();
-    panel.fail(t('The preview could not be made.'), { told: error.message });
+    const painted = isSome ? t('All that is previewed is painted: a repair needs some of the picture around it.') : t(allPainted);
+    panel.fail(t('The preview could not be made.'), isAllPainted(error.message) ? { advice: painted } : { told: error.message });
   }
 }

@@ -1,6 +1,6 @@
 // What the server's refusals mean to somebody who sits before the page, and what to do about each.
 import { element, roughly, sentence } from './dom.js';
-import { knows, said, t } from './lang.js';
+import { knows, mark, said, t } from './lang.js';
 import { state } from './state.js';
 import { labels } from './words.js';
 
@@ -27,8 +27,13 @@ export const waitingFor = ({ status }) => t(words[status][0]);
 
 const button = (text, onclick) => element('button', { type: 'button', className: 'button quiet', textContent: text, onclick });
 
+// Whether the server refuses a mask because there is nothing beside it.
+export const isAllPainted = (detail = '') => detail.startsWith('mask: all of it is white');
+export const allPainted = mark('All of the picture is painted, so nothing is left to repair it from.');
+
 // What a problem means that its status does not tell: 'quality: …' -> 'Quality: …', as the field is called here.
 export function meaning({ code, detail }) {
+  if (isAllPainted(detail)) return { text: t(allPainted), advice: '', foreign: false, told: '' };
   const field = labels[/^(\w+): /.exec(detail)?.[1]]?.[0], plain = sentence(field ? detail.replace(/^\w+/, t(field)) : detail);
   const kind = field && code === 'invalid' ? 'option' : code, text = said('problem', kind, plain, [t(field ?? '')]);
   const advice = code === 'too-large' ? t('Make it smaller in a photo program, or choose less enlargement.') : '';

@@ -77,6 +77,8 @@ export default {
   Keep: 'Behalten',
   'The mask could not be made.': 'Die Maske konnte nicht gemacht werden.',
   'The preview could not be made.': 'Die Vorschau konnte nicht gemacht werden.',
+  'All of the picture is painted, so nothing is left to repair it from.': 'Das ganze Bild ist bemalt, und nichts bleibt, woraus es zu reparieren wäre.',
+  'All that is previewed is painted: a repair needs some of the picture around it.': 'Die ganze Vorschau ist bemalt: eine Reparatur braucht etwas vom Bild rundherum.',
   'The mask is kept: restore the picture to use it.': 'Die Maske ist behalten: restaurieren Sie das Bild, um sie zu verwenden.',
   '{0} % from the left, {1} % from the top': '{0} % von links, {1} % von oben',
   Restoration: 'Restaurierung',

@@ -77,6 +77,8 @@ export default {
   Keep: 'Conservar',
   'The mask could not be made.': 'No se pudo crear la máscara.',
   'The preview could not be made.': 'No se pudo crear la vista previa.',
+  'All of the picture is painted, so nothing is left to repair it from.': 'Toda la imagen está pintada: no queda nada a partir de lo cual repararla.',
+  'All that is previewed is painted: a repair needs some of the picture around it.': 'Todo lo que muestra la vista previa está pintado: una reparación necesita algo de la imagen alrededor.',
   'The mask is kept: restore the picture to use it.': 'La máscara está guardada: restaure la imagen para usarla.',
   '{0} % from the left, {1} % from the top': '{0} % desde la izquierda, {1} % desde arriba',
   Restoration: 'Restauración',

@@ -77,6 +77,8 @@ export default {
   Keep: 'Conserver',
   'The mask could not be made.': 'Le masque n’a pas pu être créé.',
   'The preview could not be made.': 'L’aperçu n’a pas pu être créé.',
+  'All of the picture is painted, so nothing is left to repair it from.': 'Toute l’image est peinte : il ne reste rien à partir de quoi la réparer.',
+  'All that is previewed is painted: a repair needs some of the picture around it.': 'Tout l’aperçu est peint : une réparation a besoin d’un peu de l’image autour.',
   'The mask is kept: restore the picture to use it.': 'Le masque est conservé : restaurez l’image pour l’utiliser.',
   '{0} % from the left, {1} % from the top': '{0} % depuis la gauche, {1} % depuis le haut',
   Restoration: 'Restauration',

@@ -77,6 +77,8 @@ export default {
   Keep: '保留',
   'The mask could not be made.': '无法生成蒙版。',
   'The preview could not be made.': '无法生成预览。',
+  'All of the picture is painted, so nothing is left to repair it from.': '整张图片都涂上了颜色，没有可用来修复的部分。',
+  'All that is previewed is painted: a repair needs some of the picture around it.': '预览的部分全部涂上了颜色：修复需要周围有一些画面。',
   'The mask is kept: restore the picture to use it.': '蒙版已保留：修复照片时将使用它。',
   '{0} % from the left, {1} % from the top': '距左侧 {0} %，距顶部 {1} %',
   Restoration: '修复',

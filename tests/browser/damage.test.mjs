@@ -257,6 +257,24 @@ async function fingers(page) {
   return (type, ...points) => session.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([x, y], id) => ({ x, y, id })) });
 }
 
+test('a picture that is painted all over cannot be repaired, which is said in the words of the page', async (t) => {
+  const before = (it) => it.getByRole('radio', { name: 'Gentle' }).check(), all = ['#fff', 0, 0, wide, high];
+  const said = 'All of the picture is painted, so nothing is left to repair it from.', error = (page) => page.locator('#error:visible');
+  const page = await looking(t, { before, boxes: [all] });
+  await page.getByRole('button', { name: 'Preview' }).click();
+  await error(page).waitFor(wait);
+  assert.equal(await text(page, '#error'), `The preview could not be made.\n\n${said}`);
+  await keep(page);
+  await page.locator('#go').click();
+  await error(page).getByText(said).waitFor(wait);
+  assert.doesNotMatch(await text(page, '#error'), /mask|white/);
+
+  const long = await looking(t, { before, boxes: [all], picture: png(1400, 160) });
+  await long.getByRole('button', { name: 'Preview' }).click();
+  await error(long).waitFor(wait);
+  assert.equal(await text(long, '#error'), 'The preview could not be made.\n\nAll that is previewed is painted: a repair needs some of the picture around it.');
+});
+
 test('two fingers zoom and move, and paint nothing; one finger paints', async (t) => {
   const page = await looking(t, { boxes: [], viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
   await page.evaluate(() => scrollTo(0, 0));
