@@ -348,6 +348,29 @@ test('redo brings back what was undone, until something else is painted; a field
   assert.equal(await painted(), other);
 });
 
+test('the tools tell their keys, and these do what they tell', async (t) => {
+  const page = await looking(t, { boxes: [] });
+  const told = await page.locator('#brush [aria-keyshortcuts]').evaluateAll((nodes) => nodes.map((node) => [node.id, node.closest('[title]').title, node.getAttribute('aria-keyshortcuts')]));
+  assert.deepEqual(told, [['brush_paint', 'Paint (B)', 'b'], ['brush_erase', 'Erase (E)', 'e'], ['brush_size', 'Smaller or larger ([ and ])', '[ ]'],
+    ['brush_undo', 'Undo (Ctrl+Z)', 'Control+Z Meta+Z'], ['brush_redo', 'Redo (Ctrl+Y)', 'Control+Y Meta+Y']]);
+  const is = (what) => page.locator(what).waitFor(wait), size = () => page.locator('#brush_size').inputValue();
+  for (const [key, id] of [['e', 'brush_erase'], ['b', 'brush_paint']]) {
+    await page.keyboard.press(key);
+    await is(`#${id}[aria-pressed="true"]`);
+  }
+  const had = Number(await size());
+  await page.keyboard.press(']');
+  assert.ok(Number(await size()) > had);
+  await page.keyboard.press('[');
+  assert.equal(Number(await size()), had);
+  await dab(page, corner);
+  for (const [by, key, off, on] of [['Control', 'z', 'undo', 'redo'], ['Control', 'y', 'redo', 'undo'], ['Meta', 'z', 'undo', 'redo'], ['Meta', 'y', 'redo', 'undo']]) {
+    await page.keyboard.press(`${by}+${key}`);
+    await is(`#brush_${off}:disabled`);
+    await is(`#brush_${on}:enabled`);
+  }
+});
+
 test('two dabs at one place are two dabs, and no zoom', async (t) => {
   const page = await looking(t, { boxes: [] }), mask = page.locator('#mask'), had = await mask.boundingBox();
   await page.mouse.dblclick(had.x + 40, had.y + 40);
