@@ -357,6 +357,9 @@ enum error_code repair_step(struct step *step, struct error *err)
     struct restoration *r = step->r;
     if (r->options.repair == REPAIR_TRUE && !step->model[ROLE_DAMAGE] && !r->mask && !r->options.compat)
         restoration_note(r, "no-damage-detector", "no damage detector is installed or chosen: nothing was repaired");
+    if (r->options.repair == REPAIR_TRUE && r->options.compat)
+        restoration_note(r, "compat-unrepaired",
+                         "compat=true repairs nothing, as the original program: repair=true was ignored");
     if (!repair_wanted(step))
         return OK;
     memset(&r->damage, 0, sizeof r->damage); /* what an earlier attempt found */

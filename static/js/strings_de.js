@@ -385,6 +385,7 @@ export default {
   'note all-damaged': 'Das ganze Bild wurde für Schaden gehalten, und nichts bleibt, woraus es zu füllen wäre: nichts wurde repariert.',
   'note no-damage-detector': 'Keine Schadenssuche ist installiert oder gewählt: nichts wurde repariert.',
   'note transparent': 'Das Bild hat Transparenz und wird nur dann repariert, wenn alles Gefundene repariert werden soll.',
+  'note compat-unrepaired': '„Genau wie GFPGAN“ repariert nichts, wie das ursprüngliche Programm: Schäden blieben.',
   'note no-upscaler': 'Kein Vergrößerungsnetz ist installiert: der Hintergrund wurde nur vergrößert (Lanczos4).',
   'note non-commercial': '{0} darf nicht gewerblich genutzt werden (Lizenz: {1}).',
   'note picture-alone': 'Die Datei enthielt mehr als das Bild, etwa eine HDR-Karte oder einen Film; das Ergebnis ist nur das Bild.',

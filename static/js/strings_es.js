@@ -385,6 +385,7 @@ export default {
   'note all-damaged': 'Toda la imagen se tomó por daño y no queda nada con que rellenarla: no se reparó nada.',
   'note no-damage-detector': 'No hay ningún buscador de daños instalado o elegido: no se reparó nada.',
   'note transparent': 'La imagen tiene transparencia y solo se repara si se pide reparar todo lo encontrado.',
+  'note compat-unrepaired': '«Exactamente como GFPGAN» no repara nada, como el programa original: los daños quedaron.',
   'note no-upscaler': 'No hay ninguna red de ampliación instalada: el fondo solo se amplió (Lanczos4).',
   'note non-commercial': '{0} no es para uso comercial (licencia: {1}).',
   'note picture-alone': 'El archivo contenía más que la imagen, por ejemplo un mapa HDR o un vídeo; el resultado es solo la imagen.',

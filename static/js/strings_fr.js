@@ -385,6 +385,7 @@ export default {
   'note all-damaged': 'Toute l’image a été prise pour un dégât, et il ne reste rien pour la combler : rien n’a été réparé.',
   'note no-damage-detector': 'Aucun détecteur de dégâts n’est installé ou choisi : rien n’a été réparé.',
   'note transparent': 'L’image a de la transparence et n’est réparée que si tout ce qui est trouvé doit l’être.',
+  'note compat-unrepaired': '« Exactement comme GFPGAN » ne répare rien, comme le programme d’origine : les dommages sont restés.',
   'note no-upscaler': 'Aucun réseau d’agrandissement n’est installé : l’arrière-plan a seulement été agrandi (Lanczos4).',
   'note non-commercial': '{0} n’est pas destiné à un usage commercial (licence : {1}).',
   'note picture-alone': 'Le fichier contenait plus que l’image, par exemple une carte HDR ou un film ; le résultat est l’image seule.',

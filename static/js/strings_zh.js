@@ -385,6 +385,7 @@ export default {
   'note all-damaged': '整幅图像都被判为损伤，没有可用来填补的内容：未做任何修补。',
   'note no-damage-detector': '没有安装或选择损伤检测网络：未做任何修补。',
   'note transparent': '图片含有透明部分，只有选择修补所有找到的损伤时才会修补。',
+  'note compat-unrepaired': '“与 GFPGAN 完全一致”不做任何修复，与原程序相同：损伤保持原样。',
   'note no-upscaler': '没有安装放大网络：背景只做了普通放大（Lanczos4）。',
   'note non-commercial': '{0} 不可用于商业用途（许可证：{1}）。',
   'note picture-alone': '文件里除图片外还有别的内容，例如 HDR 增益图或视频；结果只含图片。',

@@ -159,6 +159,17 @@ test('auto leaves a picture with transparency alone, and says so of a photo and 
   assert.deepEqual([whites(all.bytes), all.headers.get('x-restored-notes')], [310, null]);
 });
 
+test('compat repairs nothing, and says so of repair=true', async () => {
+  for (const [route, fields] of [['/v1/restore', once], ['/v1/damage', { damage_detector: 'starter' }]]) {
+    const told = async (more) => (await post(server, route, { picture: damaged, fields: { ...fields, ...more }, headers: { Accept: 'application/json' } })).json;
+    const { damage, notes, note_codes: codes } = await told({ compat: 'true', repair: 'true' });
+    assert.deepEqual([damage, notes.find((note) => /repair/.test(note))], [null, 'compat=true repairs nothing, as the original program: repair=true was ignored']);
+    assert.ok(codes.some(({ code }) => code === 'compat-unrepaired'));
+    for (const other of [{ compat: 'true' }, { repair: 'true' }, { compat: 'true', repair: 'false' }])
+      assert.ok(!(await told(other)).note_codes.some(({ code }) => code === 'compat-unrepaired'), JSON.stringify(other));
+  }
+});
+
 test('/v1/damage shows nothing where nothing would be repaired', async () => {
   for (const off of [{ repair: 'false' }, { repair_strength: '0' }, { compat: 'true' }, { repair: 'false', damage_detector: 'none' }]) {
     const { status, bytes, headers } = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'starter', ...off } });
