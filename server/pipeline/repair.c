@@ -247,14 +247,62 @@ static void repair_whites(const struct restoration *r, bool white[256])
         white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
 }
 
+/* How many of the found defects of a kind hang together in the mask, if all count or those that are not all white. room:
+ * for three bytes a pixel. */
+static enum error_code repair_groups(const struct restoration *r, const uint8_t *mask, const bool white[256], int kind,
+                                     bool all, uint8_t *room, int *count, struct error *err)
+{
+    const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
+    const uint8_t *sent = r->mask->pixels;
+    struct defect_rule rule = {.large = 1, .least = 1};
+    struct defect_counts counts;
+    for (int k = 0; k < DEFECT_KINDS; k++) {
+        rule.kinds[k].low = 1;
+        rule.kinds[k].high = all ? 1 : 2;
+    }
+    for (size_t i = 0; i < pixels; i++)
+        room[i] = mask[i] != 1 + kind ? 0 : white[sent[i]] ? 1 : 2;
+    memset(room + pixels, 0, pixels);
+    const struct defect_map map = {r->picture->width, r->picture->height, room, room + pixels};
+    const enum error_code code = defect_find(&map, &rule, room + 2 * pixels, &counts, err);
+    *count = code == OK ? counts.defects[0] : 0;
+    return code;
+}
+
+/* With mask_mode=remove, defects that are left alone count no longer. Those that have grown together are left alone
+ * together. */
+static enum error_code repair_discount(struct restoration *r, const uint8_t *mask, const bool white[256],
+                                       struct error *err)
+{
+    uint8_t *room = NULL;
+    enum error_code code = OK;
+    for (int k = 0; k < DEFECT_KINDS && code == OK; k++) {
+        int before = 0, after = 0, *own = &r->damage.defects[k];
+        if (!*own)
+            continue;
+        if (!room && !(room = mem_alloc((size_t)r->picture->width * (size_t)r->picture->height, 3)))
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
+        code = repair_groups(r, mask, white, k, true, room, &before, err);
+        if (code == OK)
+            code = repair_groups(r, mask, white, k, false, room, &after, err);
+        const int left = *own - (before - after);
+        *own = !after ? 0 : left > 1 ? left : 1;
+    }
+    free(room);
+    return code;
+}
+
 /* What is found and what was sent become one mask, which is counted; what was sent is known as what it was sent for. */
-static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknown)
+static enum error_code repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknown, struct error *err)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     const uint8_t *sent = r->mask->pixels;
     uint64_t counts[DEFECT_GIVEN + 1];
     bool white[256], any = false;
+    enum error_code code = OK;
     repair_whites(r, white);
+    if (r->options.mask_mode == MASK_REMOVE)
+        code = repair_discount(r, mask, white, err);
     for (size_t i = 0; i < pixels; i++)
         if (white[sent[i]]) {
             any = true;
@@ -266,6 +314,7 @@ static void repair_combine(struct restoration *r, uint8_t *mask, uint8_t *unknow
     r->damage.sent = true;
     if (!any)
         restoration_note(r, "empty-mask", "nothing of the mask is white, so nothing was filled or left out by it");
+    return code;
 }
 
 /* Where nothing is known, there is nothing to fill from: a mask that says so is refused, and what is found is left
@@ -384,7 +433,7 @@ enum error_code repair_step(struct step *step, struct error *err)
         memset(unknown, 0, pixels);
     }
     if (code == OK && r->mask)
-        repair_combine(r, mask, unknown);
+        code = repair_combine(r, mask, unknown, err);
     if (code == OK && !r->damage_only && !memchr(unknown, 0, pixels))
         code = repair_unfillable(r, mask, &any, err);
     if (code == OK && r->damage.share > 0 && !r->damage_only)

@@ -226,6 +226,20 @@ test('a mask is filled in place of what is found, as well, or is left alone', as
   assert.equal(whites(answer.bytes.subarray(at, text.indexOf('IEND', at) + 8)), 200);
 });
 
+test('what a mask leaves alone is not counted', async () => {
+  const json = { Accept: 'application/json' }, lines = [10, 40, 70], remove = { mask_mode: 'remove' };
+  const picture = painted((x, y) => (lines.some((at) => x >= at && x < at + 3) && y >= 10 && y < 70 ? [0, 255, 0] : null));
+  const box = (from, to, low = H) => painted((x, y) => (x >= from && x < to && y < low ? [255, 255, 255] : [0, 0, 0]));
+  // all, none, one, a part of one, and all of one with a part of another
+  for (const [mask, count, share] of [[box(0, W), 0, 0], [box(90, W), 3, 930], [box(35, 50), 2, 620], [box(35, 50, 30), 3, 930 - 5 * 21], [box(35, 72), 2, 620 - 3 * 62]])
+    for (const [route, fields] of [['/v1/restore', once], ['/v1/damage', { damage_detector: 'starter' }]]) {
+      const { headers } = await withMask(route, picture, mask, { ...fields, ...remove });
+      assert.equal(headers.get('x-restored-damage'), `thin=${count}, crack=0, dust=0, stain=0`, `${route} ${count}`);
+      const { damage } = (await withMask(route, picture, mask, { ...fields, ...remove }, json)).json;
+      assert.deepEqual([damage.kinds.thin.count, Math.round(damage.share * W * H)], [count, share]);
+    }
+});
+
 test('kinds: only those that are named are repaired, and a mask tells them by its grays', async () => {
   const grays = (bytes) => {
     const counts = {};
