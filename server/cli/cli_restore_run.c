@@ -12,6 +12,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/utf8.h"
 #include "server/cli/cli_output.h"
+#include "server/image/codec.h"
 #include "server/job/job.h"
 
 /* For the signal handler: the running restoration, and the request to stop. */
@@ -179,9 +180,9 @@ static enum error_code cli_restore_write(struct cli_restore_run *run, const stru
     return code ? code : cli_index_add(run->index, &entry, err);
 }
 
-static enum error_code cli_restore_bytes(struct cli_restore_run *run, const struct cli_input *input,
-                                         const struct file *file, struct restoration *r, const char *path,
-                                         struct error *err)
+/* What a restoration is asked for. */
+static enum error_code cli_restore_ask(const struct cli_restore_run *run, const struct file *file,
+                                       struct restoration *r, struct error *err)
 {
     r->options = run->options;
     r->limits = (struct limits){.input_pixels = run->config.input_pixels,
@@ -194,13 +195,46 @@ static enum error_code cli_restore_bytes(struct cli_restore_run *run, const stru
     r->mask_bytes = run->mask.size;
     r->encode_mask = run->save_mask;
     r->keep_faces = run->target == TARGET_FOLDER;
-    if (!file->size)
-        return error_set(err, ERROR_CORRUPT, "the file is empty");
+    return file->size ? OK : error_set(err, ERROR_CORRUPT, "the file is empty");
+}
+
+/* Whether a restoration would be refused, as far as the headers tell; nothing is restored. */
+static enum error_code cli_restore_check(const struct cli_restore_run *run, const struct cli_input *input,
+                                         struct error *err)
+{
+    struct file file = {.data = input->bytes, .size = (size_t)input->size};
+    struct restoration *r = NULL;
+    struct codec_info mask;
+    struct error local = ERROR_INIT;
+    enum error_code code = input->bytes ? OK : file_map(&file, input->path, err);
+    if (!code)
+        code = restoration_create(&r, err);
+    if (!code)
+        code = cli_restore_ask(run, &file, r, err);
+    if (!code)
+        code = pipeline_check(r, NULL, err);
+    if (!code && run->mask.size && codec_probe(run->mask.data, run->mask.size, &mask, &local))
+        code = error_set(err, local.code, "mask: %s", local.text);
+    else if (!code && run->mask.size)
+        code = pipeline_check_mask(r, mask.width, mask.height, err);
+    restoration_destroy(&r);
+    if (!input->bytes)
+        file_unmap(&file);
+    return code;
+}
+
+static enum error_code cli_restore_bytes(struct cli_restore_run *run, const struct cli_input *input,
+                                         const struct file *file, struct restoration *r, const char *path,
+                                         struct error *err)
+{
+    enum error_code code = cli_restore_ask(run, file, r, err);
+    if (code)
+        return code;
     atomic_store(&cli_restore_running, r);
     if (atomic_load(&cli_restore_stopped))
         atomic_store(&r->cancel, 1);
     struct cli_progress *progress = cli_progress_begin(r, input->path, &run->batch);
-    enum error_code code = cli_engine_run(&run->engine, r, err);
+    code = cli_engine_run(&run->engine, r, err);
     cli_progress_end(&progress);
     atomic_store(&cli_restore_running, NULL);
     return code ? code : cli_restore_write(run, input, r, path, err);
@@ -256,7 +290,10 @@ enum cli_restore_outcome cli_restore_one(struct cli_restore_run *run, const stru
     run->batch.number++;
     run->batch.megapixels = input->megapixels;
     run->batch.left -= input->megapixels;
-    code = run->dry_run ? cli_restore_path(run, input, path, sizeof path, &err) : cli_restore_input(run, input, &err);
+    if (!run->dry_run)
+        code = cli_restore_input(run, input, &err);
+    else if (!(code = cli_restore_check(run, input, &err)))
+        code = cli_restore_path(run, input, path, sizeof path, &err);
     if (!code && run->dry_run) {
         cli_output_names(run->told, input->path, path);
         putc('\n', run->told);

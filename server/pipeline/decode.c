@@ -62,9 +62,7 @@ static enum error_code decode_mask(struct step *step, struct error *err)
     enum error_code code = decoder_decode(&job, &mask, NULL, &damage, &died, &local);
     if (code != OK)
         return error_set(err, code, "mask: %s", local.text);
-    if (mask->width != r->picture->width || mask->height != r->picture->height)
-        code = error_set(err, ERROR_INVALID, "mask: it has %d × %d pixels, but the picture %d × %d", mask->width,
-                         mask->height, r->picture->width, r->picture->height);
+    code = pipeline_check_mask(r, mask->width, mask->height, err);
     if (code == OK)
         code = image_reduce(mask, false, err);
     image_destroy(&r->mask);

@@ -379,6 +379,14 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     return pipeline_check_size(r, store, model, err);
 }
 
+enum error_code pipeline_check_mask(const struct restoration *r, int width, int height, struct error *err)
+{
+    if (width == r->in_info.width && height == r->in_info.height)
+        return OK;
+    return error_set(err, ERROR_INVALID, "mask: it has %d × %d pixels, but the picture %d × %d", width, height,
+                     r->in_info.width, r->in_info.height);
+}
+
 /* Notes which starter models are used, because they do less than the official ones. */
 static void pipeline_note_starters(struct step *step)
 {

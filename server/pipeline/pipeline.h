@@ -215,7 +215,10 @@ enum error_code pipeline_run(struct restoration *r, struct worker_context *conte
  * not there). Fills in_info. */
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
 
-/* The same without a picture: the owner has set in_info's width, height and format. model: those that the options ask
+/* Whether a mask of that size fits the picture: in_info's width and height are those of the upright picture. INVALID. */
+enum error_code pipeline_check_mask(const struct restoration *r, int width, int height, struct error *err) MUST_CHECK;
+
+/* pipeline_check without a picture: the owner has set in_info's width, height and format. model: those that the options ask
  * for; NULL where none is needed. */
 enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
                                     const struct model_entry *model[ROLE_COUNT], struct error *err) MUST_CHECK;

@@ -374,6 +374,23 @@ test('--mask, --save_mask and kinds', () => {
   assert.equal(run('photo.png', '--mask', 'nowhere.png').status, 2);
 });
 
+test('--dry-run refuses a mask, and a result, as the run does', () => {
+  const there = fs.mkdtempSync(path.join(folder, 'dry-'));
+  for (const [name, bytes] of Object.entries({ 'photo.png': damaged, 'square.png': square, 'other.png': png(W, H + 1), 'none.png': 'none' })) fs.writeFileSync(path.join(there, name), bytes);
+  const run = (...args) => spawnSync(binary, ['restore', 'photo.png', ...ownModels, '--version', 'none', '--bg_upsampler', 'none', '--device', 'cpu', ...args],
+    { cwd: there, encoding: 'utf8', env: { ...process.env, RESTORED_STARTER_MODELS: 'false' } });
+  for (const [words, ...args] of [[/^restored: photo\.png: mask: it has 96 × 81 pixels, but the picture 96 × 80\n$/, '--mask', 'other.png'],
+    [/^restored: photo\.png: mask: .+\n$/, '--mask', 'none.png'], [/^restored: photo\.png: mask: compat repairs nothing/, '--mask', 'square.png', '--compat', 'true'],
+    [/^restored: photo\.png: the result would be/, '--ext', 'jpg', '--width', '70000', '--height', '1', '--fit', 'fill']]) {
+    const would = run(...args, '--dry-run'), does = run(...args);
+    assert.match(does.stderr, words);
+    assert.deepEqual([would.stderr, would.status, would.stdout], [does.stderr, does.status, does.stdout]);
+  }
+  const { status, stdout } = run('--mask', 'square.png', '--dry-run');
+  assert.deepEqual([status, stdout], [0, 'photo.png -> results/restored_imgs/photo.png\n']);
+  assert.equal(fs.existsSync(path.join(there, 'results/restored_imgs/photo.png')), false);
+});
+
 test('restored restore: masks that are none, and what it says of a repair', () => {
   const there = fs.mkdtempSync(path.join(folder, 'cli-')), masks = path.join(there, 'results/masks/photo.png');
   fs.writeFileSync(path.join(there, 'photo.png'), damaged);
