@@ -49,7 +49,7 @@ const struct openapi_header openapi_header_rows[] = {
     {"X-Restored-Faces", "integer", "how many faces were restored, kept ones included"},
     {"X-Restored-Device", "string", "the device's id"},
     {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\", damage=\"…\", fill=\"…\""},
-    {"X-Restored-Damage", "string", "how many defects of each kind were found: thin=2, crack=0, dust=14, stain=0"},
+    {"X-Restored-Damage", "string", "how many defects of each kind were found and not left alone: thin=2, crack=0, dust=14, stain=0"},
     {"X-Restored-Notes", "string", "the report's notes: a JSON array of texts in ASCII"},
 };
 const size_t openapi_header_count = sizeof openapi_header_rows / sizeof *openapi_header_rows;

@@ -278,6 +278,10 @@ enum error_code options_check(const struct options *options, struct error *err)
     return size_check(options, err);
 }
 
+/* A kind of damage, also in capitals: JSON Schema has no flag for that. */
+#define OPTIONS_KIND                                                                                                   \
+    "([Tt][Hh][Ii][Nn]|[Cc][Rr][Aa][Cc][Kk]|[Dd][Uu][Ss][Tt]|[Ss][Tt][Aa][Ii][Nn])"
+
 void options_bounds(const struct option_row *row, struct option_bounds *out)
 {
     const struct option_field *field = &option_fields[row - option_rows];
@@ -290,7 +294,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
     if (kind == KIND_FACES)
         out->pattern = "^[0-9]+(,[0-9]+)*$";
     else if (kind == KIND_DAMAGE)
-        out->pattern = "^(thin|crack|dust|stain)(,(thin|crack|dust|stain))*$";
+        out->pattern = "^([Aa][Ll][Ll]|[Nn][Oo][Nn][Ee]|" OPTIONS_KIND "(," OPTIONS_KIND ")*)$";
     else if (kind == KIND_WEIGHT)
         out->pattern = "^((auto|[0-9.]+),)?[0-9]+:(auto|[0-9.]+)(,[0-9]+:(auto|[0-9.]+))*$";
     else if (!strcmp(row->name, "suffix"))

@@ -280,6 +280,18 @@ test('kinds: only those that are named are repaired, and a mask tells them by it
     assert.match((await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, repair_kinds: bad } })).json.detail, /^repair_kinds: /);
 });
 
+test('the pattern of repair_kinds is what the server takes', async () => {
+  const { options } = (await get(server, '/v1/capabilities')).json, { values, pattern } = options.find(({ name }) => name === 'repair_kinds');
+  const { anyOf } = (await get(server, '/openapi.json')).json.components.schemas.Options.properties.repair_kinds;
+  assert.deepEqual(anyOf, [{ enum: values }, { type: 'string', pattern }]);
+  const good = ['all', 'none', 'ALL', 'None', 'thin', 'THIN', 'Dust,dust,STAIN', 'thin,crack,dust,stain'], bad = ['thin,', ',thin', 'dusty', 'all,thin', 'thin;dust', 'thin, dust', 'ALLTHIN'];
+  for (const kinds of [...good, ...bad]) {
+    const { status } = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'starter', repair_kinds: kinds } });
+    assert.equal(status, good.includes(kinds) ? 200 : 400, kinds);
+    assert.equal(values.includes(kinds) || new RegExp(pattern, 'u').test(kinds), good.includes(kinds), kinds);
+  }
+});
+
 test('a job keeps its mask', async () => {
   const job = await withMask('/v1/restore', damaged, square, { ...once, mask_mode: 'add', async: 'true' });
   assert.equal(job.status, 202);
