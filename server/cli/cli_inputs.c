@@ -194,6 +194,7 @@ static enum error_code cli_inputs_look_at(struct cli_input *input, struct error 
         file.size ? codec_probe(file.data, file.size, &info, err) : error_set(err, ERROR_CORRUPT, "the file is empty");
     if (!code) {
         input->format = info.format;
+        input->alpha = info.channels % 2 == 0;
         input->megapixels = (double)info.width * info.height / 1e6;
         input->width = info.width;
         input->height = info.height;

@@ -19,6 +19,7 @@ struct cli_input {
     uint64_t size;  /* bytes */
     int64_t mtime_ns; /* when it was last changed; 0: not known */
     enum image_format format;
+    bool alpha;           /* parts of it may be transparent */
     double megapixels;    /* 0: not known */
     int width, height;    /* the same */
     enum error_code code; /* why it cannot be restored; UNSUPPORTED: not a picture that we read */

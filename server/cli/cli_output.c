@@ -26,13 +26,12 @@ static const char *cli_output_last(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The result's extension: the input's own spelling (jpeg, JPG) if the format is the same, as in the reference. */
+/* The result's extension: the input's own spelling (jpeg, JPG) if the format is the same and was not asked for, as in
+ * the reference. */
 static const char *cli_output_extension(const struct options *options, enum image_format format, const char *input)
 {
     const char *dot = strrchr(cli_output_last(input), '.'), *own = dot ? dot + 1 : "";
-    if (options_format(options))
-        return codec_extension(options_format(options));
-    return codec_of_extension(own) == format ? own : codec_extension(format);
+    return !options_format(options) && codec_of_extension(own) == format ? own : codec_extension(format);
 }
 
 /* FOLDER/PART/NAME[_NUMBER][_SUFFIX].EXTENSION; number below 0: none. */

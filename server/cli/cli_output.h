@@ -9,8 +9,8 @@
 #include "server/pipeline/pipeline.h"
 
 /* Where the picture NAME goes below the folder: restored_imgs/NAME.ext, with aligned restored_faces/NAME_00.png, with
- * the options' suffix. format: of the input, whose spelling of the extension is kept where the result is of the same.
- * ERROR_INVALID when that is too long. */
+ * the options' suffix. format: of the result; if the input's extension is one of it, that spelling is kept. ERROR_INVALID
+ * when that is too long. */
 enum error_code cli_output_path(char *out, size_t size, const char *folder, const char *name,
                                 const struct options *options, enum image_format format, const char *input,
                                 struct error *err) MUST_CHECK;

@@ -129,8 +129,7 @@ static void cli_restore_count(struct cli_restore_run *run)
         run->batch.count++;
         run->batch.left += input->megapixels;
         /* of a photo a PNG of 8 bits takes some 1.5 bytes a pixel, and a JPEG a third of that */
-        const bool png =
-            run->options.ext == FORMAT_PNG || (run->options.ext == FORMAT_AUTO && input->format == IMAGE_PNG);
+        const bool png = options_result_format(&run->options, input->format, input->alpha) == IMAGE_PNG;
         struct size size;
         size_of(&run->options, input->width, input->height, &size);
         bytes += (double)size.kept_width * size.kept_height * (png ? 1.5 : 0.5);

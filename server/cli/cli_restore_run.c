@@ -116,8 +116,9 @@ static void cli_restore_print_notes(struct cli_restore_run *run, const struct re
 static enum error_code cli_restore_path(const struct cli_restore_run *run, const struct cli_input *input, char *out,
                                         size_t size, struct error *err)
 {
+    const enum image_format format = options_result_format(&run->options, input->format, input->alpha);
     if (run->target == TARGET_FOLDER)
-        return cli_output_path(out, size, run->output, input->name, &run->options, input->format, input->path, err);
+        return cli_output_path(out, size, run->output, input->name, &run->options, format, input->path, err);
     snprintf(out, size, "%s", run->output);
     return OK;
 }

@@ -253,6 +253,14 @@ enum image_format options_format(const struct options *options)
     return formats[options->ext];
 }
 
+enum image_format options_result_format(const struct options *options, enum image_format input, bool alpha)
+{
+    const enum image_format named = options_format(options), own = codec_result_format(input, alpha);
+    if (named)
+        return named;
+    return options->lossless && !codec_is_lossless(own) ? IMAGE_PNG : own;
+}
+
 enum error_code options_check(const struct options *options, struct error *err)
 {
     const enum image_format format = options_format(options);

@@ -106,6 +106,9 @@ enum error_code options_check(const struct options *options, struct error *err) 
 /* The format that ext names; IMAGE_NONE for auto. */
 enum image_format options_format(const struct options *options);
 
+/* The result's format for a picture in this format, with transparency or without, where the client prefers none. */
+enum image_format options_result_format(const struct options *options, enum image_format input, bool alpha);
+
 /* The row of that name, or NULL. */
 const struct option_row *options_find(const char *name);
 

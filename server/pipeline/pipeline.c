@@ -290,12 +290,9 @@ enum error_code pipeline_resolve(struct restoration *r, const struct model_store
 /* The result's format for a picture in this format. */
 static enum image_format pipeline_format(const struct restoration *r, enum image_format input)
 {
-    const enum image_format named = options_format(&r->options);
-    enum image_format best = codec_result_format(input, r->in_info.channels % 2 == 0);
-    if (named)
-        return named;
-    if (r->options.lossless && !codec_is_lossless(best))
-        best = IMAGE_PNG;
+    enum image_format best = options_result_format(&r->options, input, r->in_info.channels % 2 == 0);
+    if (options_format(&r->options))
+        return best;
     for (int format = IMAGE_JPEG; format < IMAGE_FORMAT_COUNT; format++)
         if (r->format_weight[format] > r->format_weight[best] &&
             (!r->options.lossless || codec_is_lossless((enum image_format)format)))

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { describe, test } from 'node:test';
 import { files, folder, here, put, read, run } from './cli.mjs';
 import { decodePng, fixture, ownModels, png, pngSize } from './client.mjs';
-import { binary, faulty } from './server.mjs';
+import { binary, faulty, fixtures } from './server.mjs';
 
 const quick = ['--bg_upsampler', 'none', '--parse', 'false'];
 const restore = (...args) => run(['restore', ...ownModels, ...args]);
@@ -295,6 +295,22 @@ describe('restore', () => {
     assert.ok(last.every((v) => v === 128), 'gray below');
     put('head.jpg', fixture('picture.jpg').subarray(0, 300));
     assert.equal((await restore('head.jpg', '-o', 'none.jpg', ...plain, '--damaged', 'accept')).status, 1);
+  });
+
+  test('a result has the ending of its format, also where that is not that of the input', async () => {
+    const starts = { png: '89504e47', jpg: 'ffd8ff' }, formats = (name) => fs.readFileSync(path.join(fixtures, 'formats', name));
+    put('a.JPEG', fixture('picture.jpg'));
+    put('c.tif', formats('plain.tif'));
+    const heic = [['h.heic', 'lossy.heic', 'jpg'], ['t.heic', 'alpha.heic', 'png'], ['j.jp2', 'lossless.jp2', 'jpg']].filter(([, from]) => fs.existsSync(path.join(fixtures, 'formats', from)));
+    for (const [name, from] of heic) put(name, formats(from));
+    for (const [name, result, start, ...args] of [['a.JPEG', 'a.png', starts.png, '--lossless', 'true'], ['a.JPEG', 'a.JPEG', starts.jpg], ['c.tif', 'c.tif', '', '--lossless', 'true'],
+      ...heic.flatMap(([one, , ext]) => [[one, `${one[0]}.${ext}`, starts[ext]], [one, `${one[0]}.png`, starts.png, '--lossless', 'true']])]) {
+      const would = await restore(name, '--dry-run', ...plain, ...args), { status, out, err } = await restore(name, ...plain, ...args), to = `results/restored_imgs/${result}`;
+      assert.equal(status, 0, err);
+      assert.equal(would.out, `${name} -> ${to}\n`);
+      assert.ok(out.startsWith(`${name} -> ${to} `), out);
+      assert.ok(read(to).toString('hex').startsWith(start), `${name} ${result}`);
+    }
   });
 
   test('--dry-run says what would be done', async () => {
