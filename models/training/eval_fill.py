@@ -33,7 +33,7 @@ def opencv(picture, mask, method):
 
 def opacities(masks, side, sort, count, generator):
     """N×1×side×side; real masks at their own size, anywhere in the picture."""
-    if sort in ("crack", "blob"):
+    if sort in ("crack", "blob", "wide"):
         return fill.holes(masks, count, side, generator, sort)
     pool = masks.of[damage.THIN if sort == "thin" else damage.DUST]
     out = torch.zeros(count, 1, side, side)

@@ -3,7 +3,8 @@
 Some pictures are as they are, with a mask that covers the damage wholly. The others are prints whose damage is scanned with
 them, most of them aged: it is blurred and compressed over the mask's edge, and the truth is the print without grain, noise
 and JPEG. Of most of these the mask is what the damage detector finds, so that it misses parts.
-Holes are drawn less often than they are used: each step takes some of a bank, turned, mirrored and shifted.
+Holes are drawn less often than they are used: each step takes some of a bank, turned, mirrored and shifted. Wide ones are drawn
+for each picture. What is deep in a hole is mostly known, blurred: the pipeline fills it at half the size first.
 """
 import torch
 import torch.nn.functional as F
@@ -12,9 +13,10 @@ from models.training import damage
 from models.training.damage import column
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
 from models.training.networks_damage import whole as find
+from models.training.networks_fill import eroded
 
 SIDE = 256  # of the pictures that are made
-SORTS = ("thin", "crack", "dust", "blob")  # of the validation's holes
+SORTS = ("thin", "crack", "dust", "blob", "wide")  # of the validation's holes
 SEEN = 0.02  # opacity from which a pixel counts as damaged
 
 
@@ -45,8 +47,31 @@ def blobs(p, flag):
     p.paint((soft + 0.25 * ragged > 0.5).float() * (soft > 0.05), 0, damage.STAIN)
 
 
+def wide(count, side, generator):
+    """What is gone at a corner, along a side, or in a large patch, as a mask N×1×side×side. Holes that end at the picture's
+    border are not to be shifted: nothing is known beyond it."""
+    c = Chance(count, generator)
+    y, x = damage.places(side, generator.device)
+    ragged = 6 * damage.smooth(c, 12, side) + 2.5 * damage.smooth(c, 64, side)
+    v = torch.where(column(c.flag(0.5)), y, side - 1 - y)
+    u = torch.where(column(c.flag(0.5)), x, side - 1 - x)
+    lean = column(c.uniform(0.3, 1.25))
+    corner = column(c.log_uniform(24, 0.7 * side)) - v * torch.cos(lean) - u * torch.sin(lean)
+    strip = column(c.log_uniform(10, 0.4 * side)) - torch.where(column(c.flag(0.5)), v, u)
+    turn = column(c.uniform(0, 3.15))
+    dy, dx = y - column(c.uniform(0, side)), x - column(c.uniform(0, side))
+    along, across = dy * torch.cos(turn) + dx * torch.sin(turn), dx * torch.cos(turn) - dy * torch.sin(turn)
+    half = column(c.log_uniform(20, 0.3 * side))
+    patch = half - torch.sqrt(along**2 + (across * column(c.log_uniform(0.5, 2))) ** 2)
+    sort = column(c.index(0.4, 0.2, 0.4))
+    gone = torch.where(sort == 0, corner, torch.where(sort == 1, strip, patch))
+    return (gone + ragged * column(c.uniform(0, 1)) > 0).float()
+
+
 def holes(masks, count, side, generator, only=None):
-    """The opacity of damage N×1×side×side; only: of one of SORTS, as the validation has it."""
+    """The opacity of damage N×1×side×side; only: of one of SORTS, as the validation has it, and else all but wide ones."""
+    if only == "wide":
+        return wide(count, side, generator)
     p = Holes(torch.zeros(count, 1, side, side, device=generator.device), generator)
     c = p.c
 
@@ -128,6 +153,30 @@ def windows(pictures, count, generator):
     return out[torch.randperm(count, generator=generator, device=device)]
 
 
+def plain_walls(x, c):
+    """Pictures without any detail, most of them light, as walls and skies are: there a wrong colour is seen most."""
+    blurred = F.interpolate(F.avg_pool2d(x, 32), scale_factor=32, mode="bicubic", align_corners=False)
+    colour = (column(c.uniform(0.1, 1.15)) + 0.04 * c.normal(3, 1, 1)).clamp(0, 1)
+    return torch.lerp(blurred, colour, column(c.uniform(0.3, 1))).clamp(0, 1)
+
+
+def known_core(picture, truth, mask, c):
+    """What is deep in holes, which the pipeline fills at a smaller size first: the picture with that in it, the mask without.
+    It is blurred, and its colour is somewhat wrong."""
+    depth = column(c.index(1, 1, 1, 1))
+    core = torch.zeros_like(mask)
+    for i, by in enumerate((12, 18, 24, 32)):
+        core = torch.where(depth == i, eroded(mask, by), core)
+    core = core * column(c.flag(0.75)).float()
+    coarse, size = truth, column(c.index(2, 1, 1))
+    for i, by in enumerate((2, 4, 8)):
+        blurred = F.interpolate(F.avg_pool2d(truth, by), scale_factor=by, mode="bilinear", align_corners=False)
+        coarse = torch.where(size == i, blurred, coarse)
+    off = 0.02 * c.normal(3, 1, 1) + 0.03 * F.interpolate(c.normal(3, 4, 4), truth.shape[-1:] * 2, mode="bicubic")
+    coarse = (coarse + off * column(c.uniform(0, 1))).clamp(0, 1)
+    return torch.where(core > 0, coarse, picture), mask - core
+
+
 def scanned(x, opacity, threshold, generator, plain=0.3):
     """Prints with damage, scanned: the picture, the truth, the mask of what is more opaque than the threshold. plain: the
     share of photos that are as they are under their damage."""
@@ -169,6 +218,8 @@ def make(pictures, bank, count, generator, detector=None, old=0.6, looked=0.7):
     x = windows(pictures, count, generator)
     opacity = bank.take(count, generator)
     c = Chance(count, generator)
+    x = torch.where(column(c.flag(0.08)), plain_walls(x, c), x)
+    opacity = torch.maximum(opacity, wide(count, SIDE, generator) * column(c.flag(0.3)).float())
     threshold = column(c.uniform(SEEN, 0.3))
     first = count - int(old * count)
     fresh = x[:first]
@@ -182,6 +233,7 @@ def make(pictures, bank, count, generator, detector=None, old=0.6, looked=0.7):
         radius[-last:] = Chance(last, generator).index(0.1, 0.7, 0.2)
     picture, truth = torch.cat([fresh, picture]), torch.cat([fresh, truth])
     mask = grown(torch.cat([(opacity[:first] > threshold[:first]).float(), mask]), radius)
+    picture, mask = known_core(picture, truth, mask, c)
     # Beyond the picture's border everything is a hole.
     y, u = damage.places(SIDE, x.device)
     beyond = column(SIDE - c.flag(0.06) * c.uniform(1, 100))

@@ -10,6 +10,7 @@ from torch import nn
 from models.training.networks_damage import SLOPE, Block, Up, act, blocks, conv
 
 CELL = 32
+DEEP = 32  # px from a hole's border: what the network fills at once
 WIDTHS = (64, 96, 128, 160, 192)
 DOWN, UP = (1, 2, 2, 1, 1), (1, 1, 1, 1)  # blocks at each size: on the way down, and on the way up again
 
@@ -59,9 +60,27 @@ def given(picture, mask):
     return torch.cat([pull_push(picture, mask), mask], 1)
 
 
+def eroded(mask, by):
+    """Of masks what is more than `by` px from all that they do not cover; beyond the picture's sides nothing is known."""
+    return 1 - F.max_pool2d(F.pad(1 - mask, (by, by, by, by)), 2 * by + 1, 1)
+
+
+def halved(picture, mask):
+    """Both at half their size: the means of what is known, and holes where more than half is none."""
+    odd = (0, picture.shape[3] % 2, 0, picture.shape[2] % 2)
+    known = F.avg_pool2d(F.pad(1 - mask, odd), 2)
+    mean = F.avg_pool2d(F.pad(picture * (1 - mask), odd), 2) / known.clamp(min=0.25)
+    return mean, (known < 0.5).float()
+
+
 def whole(net, picture, mask):
-    """Pictures RGB 0..1 of any size with their holes filled, in one piece; beyond their sides everything is a hole."""
+    """Pictures RGB 0..1 of any size with their holes filled, in one piece; beyond their sides everything is a hole. What is
+    deeper in holes than DEEP is filled at half the size first, and then known to the network."""
     h, w = picture.shape[2:]
+    core = eroded(mask, DEEP)
+    if core.any():
+        small = F.interpolate(whole(net, *halved(picture, mask)), scale_factor=2, mode="bilinear", align_corners=False)
+        return whole(net, torch.where(core > 0, small[:, :, :h, :w], picture), mask - core)
     pad = (0, -w % CELL, 0, -h % CELL)
     x = given(F.pad(2 * picture - 1, pad), F.pad(mask, pad, value=1.0))
     out = (net(x)[:, :, :h, :w].float() / 2 + 0.5).clamp(0, 1)
