@@ -31,7 +31,7 @@ from models.training.eval_fill import LIGHT, opacities, opencv, table
 from models.training.fill import SEEN
 from models.training.networks_damage import KINDS
 
-SORTS = ("thin", "crack", "dust", "blob")  # of the tiles' masks
+SORTS = ("thin", "crack", "dust", "blob", "wide")  # of the tiles' masks
 ASKED = "repair=true"
 DRAWN = ("drawings", "pages", "hair", "cloth")
 
@@ -180,7 +180,7 @@ def filling(program, args, tiles, masks, wholes):
             drawn_.append(F.max_pool2d((opacity[None] > SEEN).float(), 3, 1, 1)[0])
             save(truth + (LIGHT - truth) * opacity, f"{folder}/{i:03d}.png")
             save(drawn_[-1].expand(3, -1, -1), f"{folder}_mask/{i:03d}.png")
-        whole = sort != "blob"  # plain patches are no damage that is to be found
+        whole = sort not in ("blob", "wide")  # plain patches are no damage that is to be found
         if whole:
             program(folder, folder + "_out", "--repair", "auto")
             program(folder, folder + "_all", "--repair", "true")

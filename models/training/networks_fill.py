@@ -10,7 +10,7 @@ from torch import nn
 from models.training.networks_damage import SLOPE, Block, Up, act, blocks, conv
 
 CELL = 32
-DEEP = 32  # px from a hole's border: what the network fills at once
+DEEP = 40  # px from a hole's border: what the network fills at once
 WIDTHS = (64, 96, 128, 160, 192)
 DOWN, UP = (1, 2, 2, 1, 1), (1, 1, 1, 1)  # blocks at each size: on the way down, and on the way up again
 

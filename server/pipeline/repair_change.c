@@ -162,37 +162,30 @@ static void change_use(const struct fill_cut *cut, int x, int y, atomic_bool *us
 }
 
 struct look_loop {
-    const uint8_t *mask, *unknown;
+    const uint8_t *mask;
     int width, height;
     const struct fill_cut *cut;
     atomic_bool *used;
-    _Atomic uint64_t unseen; /* pixels */
 };
 
 static void change_look_band(void *context, int item)
 {
     struct look_loop *loop = context;
     const size_t width = (size_t)loop->width;
-    uint64_t unseen = 0;
     int begin, end;
     thread_band(loop->height, item, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const uint8_t *mask = loop->mask + (size_t)y * width, *unknown = loop->unknown + (size_t)y * width;
-        for (size_t x = 0; (x = defect_clear(unknown, x, width)) < width; x++) {
-            unseen += unknown[x] != 0;
+        const uint8_t *mask = loop->mask + (size_t)y * width;
+        for (size_t x = 0; (x = defect_clear(mask, x, width)) < width; x++)
             if (mask[x])
                 change_use(loop->cut, (int)x, y, loop->used);
-        }
     }
-    atomic_fetch_add_explicit(&loop->unseen, unseen, memory_order_relaxed);
 }
 
-uint64_t fill_look(const uint8_t *mask, const uint8_t *unknown, int width, int height, const struct fill_cut *cut,
-                   atomic_bool *used)
+void fill_look(const uint8_t *mask, int width, int height, const struct fill_cut *cut, atomic_bool *used)
 {
-    struct look_loop loop = {mask, unknown, width, height, cut, used, 0};
+    struct look_loop loop = {mask, width, height, cut, used};
     thread_for(thread_bands(height), change_look_band, &loop);
-    return atomic_load(&loop.unseen);
 }
 
 /* ---- their colours ----------------------------------------------------------------------------------------------- */
@@ -224,10 +217,9 @@ static size_t changes_find(const struct fill_changes *changes, int y, int x)
     return low;
 }
 
-/* How much of its grain a colour has: what is nearly white or black is clipped, and has little. */
-static float change_grain(const float *rgb, int plane)
+/* How much of its grain a luminance has: what is nearly white or black is clipped, and has little. */
+static float change_grain(float light)
 {
-    const float light = repair_luminance(rgb, plane);
     return fminf(fmaxf((fminf(light, 255 - light) - 4) / 12, 0), 1);
 }
 
@@ -245,8 +237,9 @@ static void change_add(const struct fill_changes *changes, const struct fill_win
         if (x >= right)
             break;
         const float share = down * change_share(cut->core_width, cut->blend, x, w->column, cut->columns);
-        const float lack = fill_grain_at(&grain, x, change->away),
-                    rough = lack != 0 ? lack * change_grain(row + x, cut->pixels) : 0;
+        const float light = repair_luminance(row + x, cut->pixels),
+                    lack = fill_grain_at(&grain, x, change->away, light),
+                    rough = lack != 0 ? lack * change_grain(light) : 0;
         for (int c = 0; c < 3; c++)
             change->rgb[c] += share * (row[c * cut->pixels + x] + rough);
     }

@@ -1,5 +1,6 @@
 /* Fills what the mask shows, window by window of one size. Their cores lie on a grid of the picture; where two meet,
- * they are blended. Or the picture is one window, where that is less. */
+ * they are blended. Or the picture is one window, where that is less. What is deep in holes comes from the picture at
+ * half its size (repair_inner.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 #define FILL_WINDOW 256 /* px, of a network that takes any */
 #define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
+
+#define FILL_DEPTH 40 /* px from what is known: so deep in holes such a network fills (networks_fill.py) */
 
 #define FILL_CELL 32         /* px of which the sides of such a window are multiples: few sizes, and so few plans */
 #define FILL_WHOLE (1 << 20) /* px of a window that is the picture, at most: its tensors take twice a full run's */
@@ -58,22 +61,24 @@ struct fill_flight {
 struct fill {
     struct step *step;
     const struct image *picture;
+    struct image *to;              /* which the changes are mixed into first */
     const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
+    struct image *inner;           /* the picture in which what is deep in holes is filled; NULL: nothing is */
+    uint8_t *marked;               /* `unknown` then */
     struct fill_cut cut, grain;    /* grain: of the windows that it would have if it were not one */
     struct fill_changes changes;
     atomic_bool *used; /* of the cores: which have something to do */
     int needed;        /* of them */
-    bool large;        /* there may be a window that shows little else than a hole */
     bool network;      /* it corrects the windows, `batch` at a time */
     bool blank;        /* the network is given nothing in the holes */
     bool applied;      /* the changes are in the restoration's picture */
     double strength;
     struct fill_flight flights[2];
     int flight_count;
-    void *memory;              /* of windows, and scratch for those of a flight: one at a time is worked on */
-    size_t room;               /* bytes of it */
-    int *clamped;              /* columns and rows of a window of which a part lies beyond the picture */
-    struct fill_coarse coarse; /* made when it is needed */
+    void *memory;               /* of windows, and scratch for those of a flight: one at a time is worked on */
+    size_t room;                /* bytes of it */
+    int *clamped;               /* columns and rows of a window of which a part lies beyond the picture */
+    struct fill_grain grain_of; /* that was measured last */
     int batch;
 };
 
@@ -163,12 +168,13 @@ static void fill_each(struct fill *f, struct fill_flight *flight, thread_item_fn
 /* Whether a window is filled smoothly at first. */
 static bool fill_is_smooth(const struct fill *f, const struct fill_window *w)
 {
-    return !w->empty && (w->plain || !f->blank);
+    return w->plain || !f->blank;
 }
 
-static void fill_measure_item(void *context, int item)
+static void fill_plain_item(void *context, int item)
 {
-    fill_measure(fill_window_of(context, item));
+    struct fill_window *w = fill_window_of(context, item);
+    w->plain = w->plain || fill_is_known(w);
 }
 
 static void fill_read_item(void *context, int item)
@@ -203,7 +209,7 @@ static void fill_list_item(void *context, int item)
 static void fill_holes_item(void *context, int item)
 {
     const struct fill_work *work = context;
-    fill_holes(fill_window_of(work, item), fill_row_of(work, item), &work->f->coarse, work->f->blank);
+    fill_holes(fill_window_of(work, item), fill_row_of(work, item), work->f->blank);
 }
 
 static void fill_smooth_item(void *context, int item)
@@ -254,19 +260,6 @@ static void fill_prepare(struct fill *f, struct fill_flight *flight)
         fill_each(f, flight, fill_smooth_item);
 }
 
-/* Which windows the network gets. Returns whether one is empty. */
-static bool fill_sort(struct fill *f, struct fill_flight *flight)
-{
-    bool empty = false;
-    for (int i = 0; i < flight->count; i++) {
-        struct fill_window *w = &flight->windows[i];
-        w->empty = w->empty && f->large;
-        w->plain = w->empty || !f->network;
-        empty = empty || w->empty;
-    }
-    return empty;
-}
-
 /* What the network gets of a flight's windows, and where its results go: the picture, and what holes are filled with,
  * so that little has to be sent. */
 static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, struct error *err)
@@ -305,12 +298,10 @@ static enum error_code fill_pack(struct fill *f, struct fill_flight *flight, str
 static enum error_code fill_start(struct fill *f, struct fill_flight *flight, struct error *err)
 {
     enum error_code code = OK;
-    if (f->large)
-        fill_each(f, flight, fill_measure_item);
-    if (fill_sort(f, flight) && !f->coarse.rgb)
-        code = fill_make_coarse(&f->coarse, f->picture, f->unknown, err);
-    if (code != OK)
-        return code;
+    for (int i = 0; i < flight->count; i++)
+        flight->windows[i].plain = !f->network;
+    if (f->inner)
+        fill_each(f, flight, fill_plain_item);
     fill_prepare(f, flight);
     if (f->network)
         code = fill_pack(f, flight, err);
@@ -318,8 +309,10 @@ static enum error_code fill_start(struct fill *f, struct fill_flight *flight, st
         code = fill_run(f, flight, err);
     if (code == OK && !f->changes.list) /* from here on the device may be at work */
         code = fill_changes_create(&f->changes, f->mask, f->picture->width, f->picture->height, err);
-    if (code == OK)
+    if (code == OK) {
         fill_blocks(f, flight, fill_grain_item);
+        fill_grain_known(flight->windows, flight->count, &f->grain_of);
+    }
     return code;
 }
 
@@ -366,7 +359,7 @@ static enum error_code fill_finish(struct fill *f, struct fill_flight *flight, s
     if (fill_any_grain(flight))
         fill_blocks(f, flight, fill_lack_item);
     f->applied = flight->count == f->needed; /* no other window is to see the picture as it was */
-    fill_changes_add(&f->changes, flight->windows, flight->count, f->applied ? f->step->r->picture : NULL, f->strength);
+    fill_changes_add(&f->changes, flight->windows, flight->count, f->applied ? f->to : NULL, f->strength);
     free(flight->values);
     flight->values = NULL;
     flight->count = flight->sent = 0;
@@ -438,17 +431,16 @@ static bool fill_room(struct fill *f)
     return true;
 }
 
-/* Which windows a picture has, and whether one may be empty. */
+/* Which windows a picture has. */
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
     const size_t cores = (size_t)f->cut.rows * (size_t)f->cut.columns;
     f->used = mem_calloc(cores, sizeof *f->used);
     if (!f->used)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
-    const uint64_t unseen = fill_look(f->mask, f->unknown, f->picture->width, f->picture->height, &f->cut, f->used);
+    fill_look(f->mask, f->picture->width, f->picture->height, &f->cut, f->used);
     for (size_t i = 0; i < cores; i++)
         f->needed += f->used[i];
-    f->large = (double)unseen > (1 - FILL_KNOWN) * f->cut.core_width * f->cut.core_height / 2;
     return OK;
 }
 
@@ -474,7 +466,8 @@ static void fill_free(struct fill *f)
 {
     fill_changes_free(&f->changes);
     free(f->used);
-    free(f->coarse.rgb);
+    image_destroy(&f->inner);
+    free(f->marked);
 }
 
 /* As the picture is cut. */
@@ -488,50 +481,21 @@ static enum error_code fill_all(struct fill *f, struct error *err)
     return code;
 }
 
-struct empty_loop {
-    const struct fill *f;
-    atomic_bool any;
-};
-
-static void fill_empty_core(void *context, int core)
-{
-    struct empty_loop *loop = context;
-    const struct fill_cut *cut = &loop->f->cut;
-    struct fill_window w = {.cut = cut, .picture = loop->f->picture, .mask_of = loop->f->unknown};
-    w.x = fill_begin_at(core % cut->columns, cut->core_width, cut->width, w.picture->width);
-    w.y = fill_begin_at(core / cut->columns, cut->core_height, cut->height, w.picture->height);
-    if (loop->f->used[core])
-        fill_measure(&w);
-    if (w.empty)
-        atomic_store_explicit(&loop->any, true, memory_order_relaxed);
-}
-
-/* Whether any window of the picture shows little else than a hole: the network is not for these. */
-static bool fill_any_empty(const struct fill *f)
-{
-    struct empty_loop loop = {.f = f};
-    if (f->large)
-        thread_for(f->cut.rows * f->cut.columns, fill_empty_core, &loop);
-    return atomic_load(&loop.any);
-}
-
 /* The picture as one window, where those that it needs have as many pixels or more. Returns whether it is. */
 static bool fill_one(struct fill *f, const struct model_info *info)
 {
     const struct fill_cut whole = fill_cut_whole(info->unshuffle, f->picture->width, f->picture->height, &f->grain);
-    if (info->side || whole.pixels > FILL_WHOLE || whole.pixels > (double)f->needed * f->cut.pixels ||
-        fill_any_empty(f))
+    if (info->side || whole.pixels > FILL_WHOLE || whole.pixels > (double)f->needed * f->cut.pixels)
         return false;
     f->grain = f->cut;
     f->cut = whole;
-    f->large = false; /* it shows more than its smaller windows */
     return true;
 }
 
 double repair_fill_most(int width, int height, const struct model_info *info)
 {
     const struct fill_cut cut = fill_cut(info->side, width, height);
-    return (double)cut.columns * cut.rows * cut.pixels / 1e6;
+    return (double)cut.columns * cut.rows * cut.pixels / 1e6 * 4 / 3; /* with those at half the size, and so on */
 }
 
 /* In one window, if there is room; else in those that it was cut into. */
@@ -540,7 +504,7 @@ static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err
     struct fill_cut cut = f->cut;
     atomic_bool one = true;
     const int needed = f->needed, batch = f->batch;
-    const bool large = f->large;
+    const double filled = f->step->r->damage.filled;
     *done = fill_one(f, &f->step->model[ROLE_FILLER]->info);
     if (!*done)
         return OK;
@@ -553,13 +517,60 @@ static enum error_code fill_as_one(struct fill *f, bool *done, struct error *err
         return code;
     error_clear(err);
     f->step->r->shrinks++;
-    f->step->r->damage.filled = 0;
+    f->step->r->damage.filled = filled;
     *done = false;
     f->cut = cut;
-    f->large = large;
     f->needed = needed;
     f->batch = batch;
     return OK;
+}
+
+static enum error_code fill_picture(struct fill *f, struct error *err);
+
+/* Fills what is deep in holes, if anything is. */
+static enum error_code fill_deep(struct fill *f, int side, struct error *err)
+{
+    enum error_code code = fill_inner_find(f->unknown, f->picture->width, f->picture->height,
+                                           side ? side / 4 : FILL_DEPTH, &f->marked, err);
+    if (code != OK || !f->marked)
+        return code;
+    struct image *half = NULL;
+    uint8_t *mask = NULL;
+    code = fill_inner_halve(f->picture, f->unknown, &half, &mask, err);
+    struct fill smaller = {.step = f->step, .network = f->network, .blank = f->blank, .batch = f->batch, .strength = 1};
+    smaller.picture = smaller.to = half;
+    smaller.mask = smaller.unknown = mask;
+    if (code == OK)
+        code = fill_picture(&smaller, err);
+    if (code == OK)
+        code = fill_inner_take(f->picture, f->marked, half, &f->inner, err);
+    fill_free(&smaller);
+    image_destroy(&half);
+    free(mask);
+    if (code == OK) {
+        f->picture = f->inner;
+        f->unknown = f->marked;
+    }
+    return code;
+}
+
+/* Computes the changes, and mixes them into the picture that they are for. */
+static enum error_code fill_picture(struct fill *f, struct error *err)
+{
+    const struct model_entry *filler = f->step->model[ROLE_FILLER];
+    const int side = filler ? filler->info.side : 0;
+    bool done = false;
+    enum error_code code = fill_deep(f, side, err);
+    f->cut = fill_cut(side, f->picture->width, f->picture->height);
+    if (code == OK)
+        code = fill_create(f, err);
+    if (code == OK && f->network)
+        code = fill_as_one(f, &done, err);
+    if (code == OK && !done)
+        code = fill_no_room(f, fill_all(f, err), err);
+    if (code == OK && !f->applied)
+        fill_changes_apply(&f->changes, f->to, NULL, f->strength);
+    return code;
 }
 
 enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_t *unknown, double strength,
@@ -570,23 +581,16 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_
     const struct model_entry *filler = step->model[ROLE_FILLER];
     struct fill f = {.step = step,
                      .picture = picture,
+                     .to = r->picture,
                      .mask = mask,
                      .unknown = unknown ? unknown : mask,
-                     .cut = fill_cut(filler ? filler->info.side : 0, picture->width, picture->height),
+                     .network = filler != NULL,
                      .blank = filler && filler->info.side,
-                     .strength = strength,
-                     .network = filler != NULL};
-    bool done = false;
+                     .strength = strength};
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
-    enum error_code code = fill_create(&f, err);
-    if (code == OK && f.network)
-        code = fill_as_one(&f, &done, err);
-    if (code == OK && !done)
-        code = fill_no_room(&f, fill_all(&f, err), err);
-    if (code == OK && !f.applied)
-        fill_changes_apply(&f.changes, r->picture, NULL, strength);
+    const enum error_code code = fill_picture(&f, err);
     if (code == OK && picture != r->picture)
         fill_changes_apply(&f.changes, picture, NULL, strength);
     if (code == OK && r->deep && r->deep->source)

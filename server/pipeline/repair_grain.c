@@ -47,11 +47,18 @@ static struct grain_part grain_part(const struct fill_window *w, int block)
 #define GRAIN_CELL 8
 #define GRAIN_RING 16 /* rows of luminance: those of a cell, and two more on both sides */
 
-/* Rows of luminance, one as it comes, and three of sums; which columns have a hole. */
+/* A cell's luminance, and how far its pixels are from the mean of their four neighbours, one px from them, and two. */
+struct grain_cell {
+    float light, near, far;
+};
+
+/* Rows of luminance, one as it comes, and three of sums; which columns have a hole; the cells. */
 size_t fill_block_bytes(const struct fill_cut *cut)
 {
     const struct fill_cut *of = cut->grain ? cut->grain : cut;
-    return fill_window_align((size_t)of->width * ((GRAIN_RING + 3 + 3) * sizeof(float) + 1));
+    const size_t width = (size_t)of->width, height = (size_t)of->height;
+    return fill_window_align(width * (GRAIN_RING + 3 + 3) * sizeof(float) +
+                             (width / GRAIN_CELL) * (height / GRAIN_CELL) * sizeof(struct grain_cell) + width);
 }
 
 static float *grain_block_room(const struct fill_window *w, int block)
@@ -63,23 +70,23 @@ static float *grain_block_room(const struct fill_window *w, int block)
 
 #define GRAIN_STEPS 1024 /* of 1/32 level */
 
-/* How many cells or pixels are how rough: each by a pixel's distance from the mean of its four neighbours, which are
- * one px from it, or two. */
+/* How many cells or pixels are how rough. */
 struct grain_counts {
-    int of[2][GRAIN_STEPS], all;
+    int of[GRAIN_STEPS], all;
 };
 
-static void grain_count(struct grain_counts *counts, int which, float rough)
+static void grain_count(struct grain_counts *counts, float rough)
 {
     const float step = rough * 32;
-    counts->of[which][step < GRAIN_STEPS - 1 ? (int)step : GRAIN_STEPS - 1]++;
+    counts->of[step < GRAIN_STEPS - 1 ? (int)step : GRAIN_STEPS - 1]++;
+    counts->all++;
 }
 
 /* What one of so many of them does not reach. */
-static float grain_calmest(const struct grain_counts *counts, int which, int many)
+static float grain_calmest(const struct grain_counts *counts, int many)
 {
     int below = 0, i = 0;
-    while (i < GRAIN_STEPS - 1 && many * (below += counts->of[which][i]) < counts->all)
+    while (i < GRAIN_STEPS - 1 && many * (below += counts->of[i]) < counts->all)
         i++;
     return ((float)i + 0.5f) / 32;
 }
@@ -120,13 +127,14 @@ static void grain_or(uint8_t *restrict any, const uint8_t *restrict mask, int co
 /* How far from black and white a cell is that has all of its grain. */
 #define GRAIN_CLIPPED 8
 
-/* Counts the cells of eight rows that have no hole, nor one up to two px beside them. */
-static void grain_cells(const struct fill_window *w, const struct grain_part *part, int y, float *room,
-                        struct grain_counts *counts)
+/* Adds the cells of eight rows that have no hole, nor one up to two px beside them. holes: room for a row. Returns how
+ * many there are. */
+static int grain_cells(const struct fill_window *w, const struct grain_part *part, int y, float *room, uint8_t *holes,
+                       struct grain_cell *cells)
 {
     const int many = part->width;
     float *sums = room + (GRAIN_RING + 3) * many;
-    uint8_t *holes = (uint8_t *)(sums + 3 * many);
+    int count = 0;
     memset(sums, 0, 3 * (size_t)many * sizeof *sums);
     memset(holes, 0, (size_t)many);
     for (int i = y - 2; i < y + GRAIN_CELL + 2; i++)
@@ -147,10 +155,9 @@ static void grain_cells(const struct fill_window *w, const struct grain_part *pa
                 cell[k] += sums[k * many + i] / (GRAIN_CELL * GRAIN_CELL);
         if (!known || cell[0] < GRAIN_CLIPPED || cell[0] > 255 - GRAIN_CLIPPED)
             continue;
-        counts->all++;
-        grain_count(counts, 0, cell[1]);
-        grain_count(counts, 1, cell[2]);
+        cells[count++] = (struct grain_cell){cell[0], cell[1], cell[2]};
     }
+    return count;
 }
 
 /* The variance of a pixel's distance from the mean of its neighbours `apart` px away, of grain of variance 1 that is as
@@ -168,31 +175,87 @@ static float grain_variance(float blur, float apart)
 #define GRAIN_QUARTER 0.3186f /* a quarter of a bell curve is nearer than this to its middle */
 /* Deviations: below the first, nobody sees grain, and what looks like it is structure or a camera's noise; all of it is
  * added from the second on. */
-#define GRAIN_FAINT 1.5f
-#define GRAIN_CLEAR 3.0f
+#define GRAIN_FAINT 1.0f
+#define GRAIN_CLEAR 2.0f
+#define GRAIN_LEAST 0.25f /* less of it is not worth its time */
 /* How rough the calmest fiftieth of the cells is beside the calmest tenth. Grain is nearly as rough in all cells that
- * have no structure: 0.9, if it is blurred by 1.2 px 0.84 and more, among structure less; structure alone has 0.2 to
- * 0.7. By so much less it is grain for certain, or not at all. */
+ * have no structure: 0.9, if it is blurred by 1.2 px 0.84 and more, less among structure and where JPEG has taken some
+ * of it; structure alone has 0.2 to 0.7. By so much less it is grain for certain, or not at all. */
 #define GRAIN_EVEN(blur) (0.9f - 0.05f * (blur))
 #define GRAIN_SURE 0.07f
 #define GRAIN_UNSURE 0.14f
+/* A tone whose cells are less even, or so many times as rough as the calmest one's, has structure. */
+#define GRAIN_TONE_EVEN 0.7f
+#define GRAIN_TONE_MOST 3.0f
+
+/* Which eighth a luminance lies in. */
+static int grain_tone_of(float light)
+{
+    return light < 255 ? (int)(light * GRAIN_TONES / 256) : GRAIN_TONES - 1;
+}
+
+/* How much grain there is at a luminance. */
+static float grain_tone(const struct fill_grain *grain, float light)
+{
+    const float at = fminf(fmaxf(light * GRAIN_TONES / 256 - 0.5f, 0), GRAIN_TONES - 1);
+    const int from = (int)at, to = from + 1 < GRAIN_TONES ? from + 1 : from;
+    return grain->tones[from] + (at - (float)from) * (grain->tones[to] - grain->tones[from]);
+}
+
+/* Sets `tones`: those that say nothing are as the nearest that does. */
+static void grain_tones(const struct grain_cell *cells, int count, struct fill_grain *grain)
+{
+    struct grain_counts counts[GRAIN_TONES] = {0};
+    float calmest[GRAIN_TONES] = {0}, least = 0, sum = 0;
+    for (int i = 0; i < count; i++)
+        grain_count(&counts[grain_tone_of(cells[i].light)], cells[i].far);
+    for (int k = 0; k < GRAIN_TONES; k++) {
+        const float calm = grain_calmest(&counts[k], 10);
+        if (counts[k].all >= GRAIN_CELLS && grain_calmest(&counts[k], 50) >= GRAIN_TONE_EVEN * calm)
+            calmest[k] = calm;
+        least = calmest[k] > 0 && (least == 0 || calmest[k] < least) ? calmest[k] : least;
+    }
+    int all = 0;
+    for (int k = 0; k < GRAIN_TONES; k++) {
+        calmest[k] = calmest[k] <= GRAIN_TONE_MOST * least ? calmest[k] : 0;
+        sum += calmest[k] > 0 ? calmest[k] * (float)counts[k].all : 0;
+        all += calmest[k] > 0 ? counts[k].all : 0;
+    }
+    for (int k = 0; k < GRAIN_TONES; k++) {
+        int nearest = -1;
+        for (int i = 0; i < GRAIN_TONES; i++)
+            if (calmest[i] > 0 && (nearest < 0 || abs(i - k) < abs(nearest - k)))
+                nearest = i;
+        grain->tones[k] = nearest < 0 ? 1 : calmest[nearest] * (float)all / sum;
+    }
+}
 
 /* The grain of a part's known pixels. */
 static struct fill_grain grain_known(const struct fill_window *w, const struct grain_part *part, float *room)
 {
-    struct grain_counts counts = {0};
+    struct grain_counts near = {0}, far = {0};
     struct fill_grain grain = {0};
-    int read = 0;
+    struct grain_cell *cells = (struct grain_cell *)(room + (GRAIN_RING + 3 + 3) * part->width);
+    uint8_t *holes = (uint8_t *)(cells + (part->width / GRAIN_CELL) * (part->height / GRAIN_CELL));
+    int read = 0, count = 0;
     for (int y = 2; y + GRAIN_CELL + 2 <= part->height; y += GRAIN_CELL) {
         for (; read < y + GRAIN_CELL + 2; read++)
             grain_light(w, part, read, room + GRAIN_RING * part->width, room + read % GRAIN_RING * part->width);
-        grain_cells(w, part, y, room, &counts);
+        count += grain_cells(w, part, y, room, holes, cells + count);
     }
-    if (counts.all < GRAIN_CELLS)
+    if (count < GRAIN_CELLS) {
+        grain.rough = -1;
         return grain;
+    }
+    grain_tones(cells, count, &grain);
+    for (int i = 0; i < count; i++) {
+        const float tone = grain_tone(&grain, cells[i].light);
+        grain_count(&near, cells[i].near / tone);
+        grain_count(&far, cells[i].far / tone);
+    }
     float variances[2], low = 0, high = GRAIN_BLUR;
     for (int i = 0; i < 2; i++) {
-        const float deviation = GRAIN_BELL * GRAIN_CALM * grain_calmest(&counts, i, 10);
+        const float deviation = GRAIN_BELL * GRAIN_CALM * grain_calmest(i ? &far : &near, 10);
         variances[i] = fmaxf(deviation * deviation - 1.25f / 12, 0); /* without what rounding adds */
     }
     for (int i = 0; i < 12; i++) {
@@ -204,9 +267,10 @@ static struct fill_grain grain_known(const struct fill_window *w, const struct g
     }
     const float all = sqrtf(variances[1] / grain_variance(low, 2)),
                 seen = (all - GRAIN_FAINT) / (GRAIN_CLEAR - GRAIN_FAINT),
-                even = grain_calmest(&counts, 1, 50) / grain_calmest(&counts, 1, 10),
+                even = grain_calmest(&far, 50) / grain_calmest(&far, 10),
                 sure = (even - GRAIN_EVEN(low) + GRAIN_UNSURE) / (GRAIN_UNSURE - GRAIN_SURE);
-    grain.deviation = all * fminf(fmaxf(seen, 0), 1) * fminf(fmaxf(sure, 0), 1);
+    const float deviation = all * fminf(fmaxf(seen, 0), 1) * fminf(fmaxf(sure, 0), 1);
+    grain.deviation = deviation < GRAIN_LEAST ? 0 : deviation;
     grain.blur = low;
     grain.rough = sqrtf(variances[1]);
     return grain;
@@ -229,8 +293,9 @@ static bool grain_any_hole(const struct fill_window *w, const struct grain_part 
 {
     bool any = false;
     for (int y = 0, first, last; y < part->height && !any; y++) {
-        grain_part_places(w, part, w->holes, w->hole_ends, y, &first, &last);
-        any = first < last;
+        grain_part_places(w, part, w->near, w->near_ends, y, &first, &last);
+        for (int i = first; i < last && !any; i++)
+            any = w->mask[w->near[i]] != 0;
     }
     return any;
 }
@@ -242,10 +307,27 @@ void fill_grain(struct fill_window *w, int block)
         grain_any_hole(w, &part) ? grain_known(w, &part, grain_block_room(w, block)) : (struct fill_grain){0};
 }
 
+void fill_grain_known(struct fill_window *windows, int count, struct fill_grain *last)
+{
+    for (int pass = 0; pass < 2; pass++) /* the second is for those before the first that is known */
+        for (int i = 0; i < count; i++) {
+            struct fill_window *w = &windows[pass ? count - 1 - i : i];
+            const int blocks = fill_window_blocks(w->cut);
+            for (int k = 0; k < blocks; k++) {
+                struct fill_grain *grain = &w->grain[pass ? blocks - 1 - k : k];
+                if (grain->rough > 0)
+                    *last = *grain;
+                else if (grain->rough < 0 && last->rough > 0)
+                    *grain = *last;
+            }
+        }
+}
+
 /* ---- what a fill lacks ------------------------------------------------------------------------------------------- */
 
 /* Of a part's fill, how rough its holes are, and how far from what was there it is beside them: what it takes away. */
-static void grain_filled(const struct fill_window *w, const struct grain_part *part, float *holes, float *taken)
+static void grain_filled(const struct fill_window *w, const struct grain_part *part, const struct fill_grain *grain,
+                         float *holes, float *taken)
 {
     const int pixels = w->cut->pixels, width = w->cut->width;
     struct grain_counts counts[2] = {0};
@@ -253,10 +335,10 @@ static void grain_filled(const struct fill_window *w, const struct grain_part *p
         grain_part_places(w, part, w->near, w->near_ends, y, &first, &last);
         for (int i = first; i < last; i++) {
             const int at = (int)w->near[i], x = at % width - part->left;
-            const bool hole = w->mask[at];
-            const float *v = w->rgb + at;
-            float was[3], rough = repair_luminance(v, pixels);
-            if (x < 2 || x > part->width - 3)
+            const bool hole = w->mask[at] == 1;
+            const float *v = w->rgb + at, light = repair_luminance(v, pixels);
+            float was[3], rough = light;
+            if (x < 2 || x > part->width - 3 || w->mask[at] > 1)
                 continue;
             if (hole) {
                 rough -= (repair_luminance(v - 2, pixels) + repair_luminance(v + 2, pixels) +
@@ -266,12 +348,11 @@ static void grain_filled(const struct fill_window *w, const struct grain_part *p
                 repair_row(w->picture, w->y + part->top + y, w->x + at % width, 1, was);
                 rough -= repair_luminance(was, 1);
             }
-            grain_count(&counts[hole], 0, fabsf(rough));
-            counts[hole].all++;
+            grain_count(&counts[hole], fabsf(rough) / grain_tone(grain, light));
         }
     }
-    *holes = counts[1].all ? grain_calmest(&counts[1], 0, 4) / GRAIN_QUARTER : 0;
-    *taken = counts[0].all ? grain_calmest(&counts[0], 0, 4) / GRAIN_QUARTER : 0;
+    *holes = counts[1].all ? grain_calmest(&counts[1], 4) / GRAIN_QUARTER : 0;
+    *taken = counts[0].all ? grain_calmest(&counts[0], 4) / GRAIN_QUARTER : 0;
 }
 
 /* The kernel that blurs white noise so far and leaves its variance. */
@@ -297,7 +378,7 @@ void fill_lack(struct fill_window *w, int block)
     const struct grain_part part = grain_part(w, block);
     float holes = 0, taken = 0;
     if (!w->plain)
-        grain_filled(w, &part, &holes, &taken);
+        grain_filled(w, &part, grain, &holes, &taken);
     const float own = holes / fmaxf(grain->rough, 0.01f);
     grain->lack[0] = grain->deviation * sqrtf(fmaxf(1 - own * own, 0));
     taken = fminf(taken, grain->deviation);
@@ -316,7 +397,7 @@ static float grain_column(const struct fill_grain *grain, int x, int y)
     return sum;
 }
 
-float fill_grain_at(struct fill_grain_row *row, int x, int away)
+float fill_grain_at(struct fill_grain_row *row, int x, int away, float light)
 {
     const struct fill_window *w = row->w;
     const struct fill_grain *grain = &w->grain[fill_block_of(w, x - w->x, row->y - w->y)];
@@ -332,5 +413,6 @@ float fill_grain_at(struct fill_grain_row *row, int x, int away)
     float sum = 0;
     for (int i = 0; i < count; i++)
         sum += grain->kernel[abs(i - grain->radius)] * row->columns[i];
-    return grain->lack[away] * sum;
+    const bool inner = w->mask[(row->y - w->y) * w->cut->width + x - w->x] > 1; /* it has none of its own */
+    return (inner ? grain->deviation : grain->lack[away]) * grain_tone(grain, light) * sum;
 }

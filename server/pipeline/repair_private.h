@@ -1,5 +1,5 @@
-/* What the files of the fill share: its windows (repair_window.c, repair_grain.c), and the pixels that change
- * (repair_change.c).
+/* What the files of the fill share: its windows (repair_window.c, repair_grain.c), what is deep in holes
+ * (repair_inner.c), and the pixels that change (repair_change.c).
  * Thread-safety: as step.h; different windows may be worked on by different threads. */
 #ifndef SERVER_PIPELINE_REPAIR_PRIVATE_H
 #define SERVER_PIPELINE_REPAIR_PRIVATE_H
@@ -10,7 +10,7 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
 
-#define FILL_KNOWN 0.125 /* of a window: with less it is empty, shows little else than a hole */
+#define FILL_INNER 255 /* in a mask: a hole that is filled before, and known to what fills the others */
 
 /* How a picture is cut: windows of one size, each around a core with an eighth of it on all sides. Two cores are
  * blended `blend` px to both sides of their border. */
@@ -20,12 +20,6 @@ struct fill_cut {
     const struct fill_cut *grain; /* of a single window: the cores that have a grain each; NULL: each window has one */
 };
 
-/* The picture reduced and filled: 3 planes. */
-struct fill_coarse {
-    float *rgb;
-    int width, height;
-};
-
 /* The luminance of a pixel of planes (BT.601). */
 static inline float repair_luminance(const float *rgb, int plane)
 {
@@ -33,11 +27,14 @@ static inline float repair_luminance(const float *rgb, int plane)
 }
 
 #define GRAIN_RADIUS 5 /* px */
+#define GRAIN_TONES 8
 
-/* A block's grain, on the 8-bit scale. */
+/* A block's grain, on the 8-bit scale. Prints have more of it in some tones: at each there is `tones` as much as this
+ * says, which is 1 on the mean. */
 struct fill_grain {
-    float deviation, blur;          /* around the holes: as white noise blurred by so many px; 0: none to be added */
-    float rough;                    /* deviation of a pixel from the mean of its four neighbours two px from it */
+    float tones[GRAIN_TONES]; /* at the middle of each eighth of the scale */
+    float deviation, blur;    /* around the holes: as white noise blurred by so many px; 0: none to be added */
+    float rough;              /* deviation of a pixel from the mean of its four neighbours two px away; -1: unknown */
     float lack[REPAIR_FEATHER + 1]; /* deviation: of holes, of what is one px from them, and so on */
     float kernel[GRAIN_RADIUS + 1];
     int radius;
@@ -50,11 +47,11 @@ struct fill_window {
     const struct image *picture;
     const uint8_t *mask_of; /* the picture's */
     int x, y, column, row;  /* of the picture; of the grid */
-    bool empty, plain;      /* plain: the network does not get it */
+    bool plain;             /* the network does not get it */
     float *rgb;
-    uint8_t *mask;          /* 1 in holes, else 0 */
+    uint8_t *mask;          /* 1 in holes, 2 in what is filled before, else 0 */
     const float *result;    /* of the network: three values, from -1 to 1, for each of `near` */
-    uint32_t *holes, *near; /* places in order: of holes; of them and what is up to REPAIR_FEATHER px from them */
+    uint32_t *holes, *near; /* places in order: of holes; of the mask and what is up to REPAIR_FEATHER px from it */
     int hole_count, near_count;
     int *hole_ends, *near_ends; /* of each row */
     int *lefts,
@@ -89,8 +86,8 @@ static inline size_t fill_window_align(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-/* Sets `empty`. */
-void fill_measure(struct fill_window *w);
+/* Whether there is nothing for a network to fill. */
+bool fill_is_known(const struct fill_window *w);
 
 /* Bands of PULL_BAND rows and blocks of one window may be worked on by different threads; y: where a band begins. In
  * this order, each for all bands: */
@@ -104,23 +101,33 @@ void fill_spread(const struct fill_window *w, int y); /* where the fill is smoot
 /* Lists holes, counts what is near them. */
 void fill_list(struct fill_window *w, int y, bool smooth);
 void fill_count_near(struct fill_window *w); /* the window */
-/* Lists what is near holes, and fills them: from the reduced picture, if the window is empty; blank: with nothing, if
- * the network gets it; else smoothly. */
-void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, bool blank);
+/* Lists what is near holes, and fills them: smoothly, or, if they are to be blank and the network gets them, with
+ * nothing. */
+void fill_holes(struct fill_window *w, int y, bool blank);
 void fill_smooth(struct fill_window *w); /* a plain window */
 /* The network's result on the 8-bit scale, clamped. */
 void fill_take(struct fill_window *w, int y);
 
-/* To be freed in any case. */
-enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image *picture, const uint8_t *mask,
-                                 struct error *err) MUST_CHECK;
+/* ---- what is deep in holes ----------------------------------------------------------------------------------------
+ */
+
+/* A copy of a mask in which what is deeper than `depth` px in holes is FILL_INNER; NULL: nothing is. */
+enum error_code fill_inner_find(const uint8_t *mask, int width, int height, int depth, uint8_t **marked,
+                                struct error *err) MUST_CHECK;
+/* The picture at half its size, and which of its pixels are holes. Both to be freed in any case. */
+enum error_code fill_inner_halve(const struct image *picture, const uint8_t *mask, struct image **half,
+                                 uint8_t **half_mask, struct error *err) MUST_CHECK;
+/* A copy of the picture in which what is marked is that of the half. */
+enum error_code fill_inner_take(const struct image *picture, const uint8_t *marked, const struct image *half,
+                                struct image **out, struct error *err) MUST_CHECK;
 
 /* ---- grain ------------------------------------------------------------------------------------------------------- */
 
 size_t fill_block_bytes(const struct fill_cut *cut);          /* of the scratch */
 int fill_block_of(const struct fill_window *w, int x, int y); /* that a place of the window lies in */
-/* Measures a block's around its holes. */
+/* Measures a block's around its holes; where it cannot be, `last` is taken, which becomes the block's. */
 void fill_grain(struct fill_window *w, int block);
+void fill_grain_known(struct fill_window *windows, int count, struct fill_grain *last);
 /* And then what its fill lacks of it. */
 void fill_lack(struct fill_window *w, int block);
 
@@ -132,8 +139,8 @@ struct fill_grain_row {
     float columns[2 * GRAIN_RADIUS + 1];
 };
 
-/* What a place lacks that is so many px from the mask, 2 at most. Fast for one after the other. */
-float fill_grain_at(struct fill_grain_row *row, int x, int away);
+/* What a place of that luminance lacks that is so many px from the mask, 2 at most. Fast for one after the other. */
+float fill_grain_at(struct fill_grain_row *row, int x, int away, float light);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 
@@ -155,10 +162,8 @@ enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t 
                                     struct error *err) MUST_CHECK;
 void fill_changes_free(struct fill_changes *changes);
 
-/* Marks the cores that have a pixel of the mask, or what changes beside it, or are blended over that. Returns how many
- * pixels `unknown` has, a mask that covers the other. */
-uint64_t fill_look(const uint8_t *mask, const uint8_t *unknown, int width, int height, const struct fill_cut *cut,
-                   atomic_bool *used);
+/* Marks the cores that have a pixel of the mask, or what changes beside it, or are blended over that. */
+void fill_look(const uint8_t *mask, int width, int height, const struct fill_cut *cut, atomic_bool *used);
 
 /* Adds some windows' pixels by their shares, with the grain that they lack. Windows are to be added in the order of the
  * grid. to: a picture that the changes are then mixed into, as below: these are all windows; NULL: there are others. */

@@ -9,7 +9,6 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
-#define FILL_COARSE 16 /* px: a pixel of the reduced picture, for windows that show little else than a hole */
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
@@ -113,7 +112,7 @@ static void window_split(const float *restrict row, const uint8_t *restrict hole
 {
     float *restrict red = rgb, *restrict green = red + plane, *restrict blue = green + plane;
     for (int x = 0; x < count; x++) {
-        const float known = (float)(1 - holes[x]);
+        const float known = holes[x] != 1;
         weight[x] = known;
         red[x] = known * row[3 * x];
         green[x] = known * row[3 * x + 1];
@@ -130,7 +129,7 @@ int fill_inside(const struct fill_window *w, int y)
 static void window_holes(uint8_t *restrict holes, const uint8_t *restrict mask, int count)
 {
     for (int x = 0; x < count; x++)
-        holes[x] = mask[x] != 0;
+        holes[x] = (uint8_t)((mask[x] != 0) + (mask[x] == FILL_INNER));
 }
 
 /* Which pixels of a row are holes: beyond a picture that is smaller there is nothing else. */
@@ -146,8 +145,9 @@ static void window_mask(struct fill_window *w, int y)
     w->hole_ends[y] = 0;
     for (size_t x = 0; (x = defect_clear(holes, x, (size_t)width)) < (size_t)width; x++)
         if (holes[x]) {
-            w->lefts[y] = w->hole_ends[y]++ ? w->lefts[y] : (int)x;
+            w->lefts[y] = w->rights[y] < 0 ? (int)x : w->lefts[y];
             w->rights[y] = (int)x;
+            w->hole_ends[y] += holes[x] == 1;
         }
 }
 
@@ -274,16 +274,16 @@ void fill_read(struct fill_window *w, int y, bool smooth)
         pull_band(&w->pull, y);
 }
 
-void fill_measure(struct fill_window *w)
+bool fill_is_known(const struct fill_window *w)
 {
-    int known = 0;
-    for (int y = 0; y < w->cut->height; y++) {
+    bool known = true;
+    for (int y = 0; y < w->cut->height && known; y++) {
         const int inside = fill_inside(w, y);
         const uint8_t *mask = w->mask_of + (size_t)(w->y + y) * (size_t)w->picture->width + (size_t)w->x;
         for (int x = 0; x < inside; x++)
-            known += mask[x] == 0;
+            known = known && (mask[x] == 0 || mask[x] == FILL_INNER);
     }
-    w->empty = known < FILL_KNOWN * w->cut->pixels;
+    return known;
 }
 
 /* ---- what is near holes ------------------------------------------------------------------------------------------ */
@@ -303,7 +303,7 @@ static void window_span(const struct fill_window *w, int y, int *from, int *to)
     *to = right < 0 ? -1 : right + 2 < width ? right + 2 : width - 1;
 }
 
-/* How many holes there are in each column of some rows. */
+/* The sum of each column of the mask's, of some rows. */
 static void window_columns(const uint8_t *restrict mask, int width, int rows, int from, int to,
                            uint8_t *restrict column)
 {
@@ -323,8 +323,7 @@ static void window_across(const uint8_t *restrict column, int from, int to, uint
 
 _Static_assert(REPAIR_FEATHER == 2, "window_across and window_near have five rows and columns");
 
-/* How many holes the 5 × 5 of a row's pixels have, of which it is *rows rows, from *from to *to; NULL: all have none.
- */
+/* The sum of the mask's 5 × 5 around a row's pixels, of which it is *rows rows, from *from to *to; NULL: all are 0. */
 static const uint8_t *window_near(const struct fill_window *w, int y, int *from, int *to, int *rows)
 {
     const int width = w->cut->width, first = y > 2 ? y - 2 : 0,
@@ -378,7 +377,7 @@ void fill_list(struct fill_window *w, int y, bool smooth)
         int from, to, rows, count = fill_window_first(w->hole_ends, y);
         const uint8_t *holes = w->mask + (size_t)y * (size_t)width, *sum = window_near(w, y, &from, &to, &rows);
         for (size_t x = 0; count < w->hole_ends[y] && (x = defect_clear(holes, x, (size_t)width)) < (size_t)width; x++)
-            if (holes[x])
+            if (holes[x] == 1)
                 w->holes[count++] = (uint32_t)(y * width + (int)x);
         w->near_ends[y] = 0;
         for (size_t x = (size_t)from; sum && (x = defect_clear(sum, x, (size_t)to + 8)) <= (size_t)to; x++)
@@ -399,16 +398,28 @@ static void window_list_near(const struct fill_window *w, int y, int end)
     }
 }
 
+/* A place stays as it is in the picture. */
+static void window_keep(const struct fill_window *w, int at)
+{
+    float rgb[3];
+    repair_row(w->picture, w->y + at / w->cut->width, w->x + at % w->cut->width, 1, rgb);
+    for (int c = 0; c < 3; c++)
+        w->rgb[c * w->cut->pixels + at] = rgb[c];
+}
+
 void fill_take(struct fill_window *w, int y)
 {
     const int end = window_band_end(w, y);
     const int first = fill_window_first(w->near_ends, y), last = w->near_ends[end - 1];
     const float *from = w->result + 3 * (size_t)first;
-    for (int i = first; i < last; i++)
+    for (int i = first; i < last; i++) {
         for (int c = 0; c < 3; c++) {
             const float v = *from++, above = v > -1 ? v : -1;
             w->rgb[c * w->cut->pixels + (int)w->near[i]] = ((above < 1 ? above : 1) + 1) * 127.5f;
         }
+        if (w->mask[w->near[i]] > 1)
+            window_keep(w, (int)w->near[i]);
+    }
 }
 
 /* ---- the fill ---------------------------------------------------------------------------------------------------- */
@@ -430,95 +441,15 @@ void fill_smooth(struct fill_window *w)
         }
 }
 
-struct coarse_loop {
-    const struct fill_coarse *coarse;
-    const struct image *picture;
-    const uint8_t *mask;
-    float *known, *rows; /* of each cell, the pixels that are known; a row of the picture for each row of cells */
-};
-
-/* A row of cells. */
-static void window_coarse_row(void *context, int item)
-{
-    const struct coarse_loop *loop = context;
-    const struct fill_coarse *coarse = loop->coarse;
-    const int width = loop->picture->width, height = loop->picture->height;
-    const size_t plane = (size_t)coarse->width * (size_t)coarse->height, first = (size_t)item * (size_t)coarse->width;
-    float *row = loop->rows + (size_t)item * 3 * (size_t)width, *known = loop->known + first;
-    for (int y = item * FILL_COARSE; y < (item + 1) * FILL_COARSE && y < height; y++) {
-        const uint8_t *mask = loop->mask + (size_t)y * (size_t)width;
-        repair_row(loop->picture, y, 0, width, row);
-        for (int x = 0; x < width; x++) {
-            float *sum = coarse->rgb + first + (size_t)(x / FILL_COARSE);
-            if (mask[x])
-                continue;
-            for (size_t c = 0; c < 3; c++)
-                sum[c * plane] += row[3 * x + (int)c];
-            known[x / FILL_COARSE]++;
-        }
-    }
-    for (size_t i = 0; i < (size_t)coarse->width; i++) {
-        for (size_t c = 0; c < 3; c++)
-            coarse->rgb[c * plane + first + i] /= known[i] > 0 ? known[i] : 1;
-        known[i] = 1 - known[i] / (FILL_COARSE * FILL_COARSE);
-    }
-}
-
-enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image *picture, const uint8_t *mask,
-                                 struct error *err)
-{
-    const int w = (picture->width + FILL_COARSE - 1) / FILL_COARSE,
-              h = (picture->height + FILL_COARSE - 1) / FILL_COARSE;
-    const size_t plane = (size_t)w * (size_t)h;
-    *coarse = (struct fill_coarse){mem_calloc(3 * plane, sizeof *coarse->rgb), w, h};
-    struct coarse_loop loop = {coarse, picture, mask, mem_calloc(plane, sizeof(float)),
-                               mem_alloc((size_t)picture->width * (size_t)h, 3 * sizeof(float))};
-    float *scratch = mem_alloc(pull_push_scratch(h, w), sizeof *scratch);
-    const bool room = coarse->rgb && loop.known && loop.rows && scratch;
-    if (room) {
-        thread_for(h, window_coarse_row, &loop);
-        pull_push(coarse->rgb, loop.known, h, w, scratch);
-    }
-    free(loop.known);
-    free(loop.rows);
-    free(scratch);
-    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
-}
-
-/* A hole's place in the reduced picture. */
-static void window_from_coarse(const struct fill_window *w, const struct fill_coarse *coarse, int x, int y, float *rgb)
-{
-    const size_t plane = (size_t)coarse->width * (size_t)coarse->height;
-    const float v = fmaxf(((float)(w->y + y) + 0.5f) / FILL_COARSE - 0.5f, 0),
-                u = fmaxf(((float)(w->x + x) + 0.5f) / FILL_COARSE - 0.5f, 0);
-    const int top = v < (float)(coarse->height - 1) ? (int)v : coarse->height - 1,
-              left = u < (float)(coarse->width - 1) ? (int)u : coarse->width - 1;
-    const int below = top + (top + 1 < coarse->height), right = left + (left + 1 < coarse->width);
-    const float down = fminf(v - (float)top, 1), across = fminf(u - (float)left, 1);
-    for (size_t c = 0; c < 3; c++) {
-        const float *upper = coarse->rgb + c * plane + (size_t)top * (size_t)coarse->width,
-                    *lower = coarse->rgb + c * plane + (size_t)below * (size_t)coarse->width;
-        const float above = upper[left] + across * (upper[right] - upper[left]),
-                    under = lower[left] + across * (lower[right] - lower[left]);
-        rgb[c] = above + down * (under - above);
-    }
-}
-
 /* What is known near a band's holes. */
 static void window_known(const struct fill_window *w, int y, int end)
 {
-    for (int i = fill_window_first(w->near_ends, y); i < w->near_ends[end - 1]; i++) {
-        const int at = (int)w->near[i];
-        float rgb[3];
-        if (w->mask[at])
-            continue;
-        repair_row(w->picture, w->y + at / w->cut->width, w->x + at % w->cut->width, 1, rgb);
-        for (int c = 0; c < 3; c++)
-            w->rgb[c * w->cut->pixels + at] = rgb[c];
-    }
+    for (int i = fill_window_first(w->near_ends, y); i < w->near_ends[end - 1]; i++)
+        if (w->mask[w->near[i]] != 1)
+            window_keep(w, (int)w->near[i]);
 }
 
-void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, bool blank)
+void fill_holes(struct fill_window *w, int y, bool blank)
 {
     const int width = w->cut->width, end = window_band_end(w, y);
     window_list_near(w, y, end);
@@ -528,9 +459,7 @@ void fill_holes(struct fill_window *w, int y, const struct fill_coarse *coarse, 
         for (int i = fill_window_first(w->hole_ends, y); i < w->hole_ends[y]; i++) {
             const int at = (int)w->holes[i];
             float rgb[3] = {127.5f, 127.5f, 127.5f}; /* the network's 0 */
-            if (w->empty)
-                window_from_coarse(w, coarse, at - y * width, y, rgb);
-            else if (w->plain || !blank)
+            if (w->plain || !blank)
                 pull_hole(&w->pull, at - y * width, y, rgb);
             for (int c = 0; c < 3; c++)
                 w->rgb[c * w->cut->pixels + at] = w->plain ? rgb[c] : rgb[c] / 127.5f - 1;
