@@ -110,7 +110,7 @@ static void compare(const struct image *picture, int width, int height)
         fill_list(&w, y, true);
     fill_count_near(&w);
     for (int y = 0; y < height; y += PULL_BAND)
-        fill_holes(&w, y, NULL, false);
+        fill_holes(&w, y, false);
     assert_true(w.hole_count > 0 && w.hole_count < cut.pixels / 2);
     for (int i = 0; i < w.hole_count; i++)
         for (int c = 0; c < 3; c++)
