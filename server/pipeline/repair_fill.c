@@ -495,7 +495,7 @@ static bool fill_one(struct fill *f, const struct model_info *info)
 double repair_fill_most(int width, int height, const struct model_info *info)
 {
     const struct fill_cut cut = fill_cut(info->side, width, height);
-    return (double)cut.columns * cut.rows * cut.pixels / 1e6 * 4 / 3; /* with those at half the size, and so on */
+    return (double)cut.columns * cut.rows * cut.pixels / 1e6;
 }
 
 /* In one window, if there is room; else in those that it was cut into. */
