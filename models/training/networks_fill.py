@@ -66,11 +66,11 @@ def eroded(mask, by):
 
 
 def halved(picture, mask):
-    """Both at half their size: the means of what is known, and holes where more than half is none."""
+    """Both at half their size: the means of what is known, and holes where nothing is."""
     odd = (0, picture.shape[3] % 2, 0, picture.shape[2] % 2)
     known = F.avg_pool2d(F.pad(1 - mask, odd), 2)
     mean = F.avg_pool2d(F.pad(picture * (1 - mask), odd), 2) / known.clamp(min=0.25)
-    return mean, (known < 0.5).float()
+    return mean, (known == 0).float()
 
 
 def whole(net, picture, mask):

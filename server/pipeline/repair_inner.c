@@ -70,7 +70,7 @@ enum error_code fill_inner_find(const uint8_t *mask, int width, int height, int 
 {
     const size_t pixels = (size_t)width * (size_t)height;
     *marked = NULL;
-    if (!inner_maybe(mask, width, height, depth))
+    if (!inner_maybe(mask, width, height, depth) || !memchr(mask, 0, pixels))
         return OK;
     uint8_t *copy = mem_alloc(pixels, 1), *deep = mem_alloc((size_t)width, 1);
     int *runs = mem_alloc((size_t)width, sizeof *runs);
@@ -108,7 +108,8 @@ struct inner_loop {
     uint8_t *to_mask;
 };
 
-/* A pixel is the mean of those that are known, of four; with one alone, or none, it is a hole. */
+/* A pixel is the mean of those that are known, of four; it is a hole if none is. So what is known never vanishes, and
+ * holes end. */
 static void inner_halve_pixel(const struct inner_loop *loop, int x, int y)
 {
     const int width = loop->from->width, height = loop->from->height, channels = loop->from->channels;
@@ -124,7 +125,7 @@ static void inner_halve_pixel(const struct inner_loop *loop, int x, int y)
             for (int c = 0; c < channels; c++)
                 sums[c] += inner_sample(loop->from, at * (size_t)channels + (size_t)c);
         }
-    loop->to_mask[to] = known < 2;
+    loop->to_mask[to] = known == 0;
     for (int c = 0; c < channels; c++)
         inner_set(loop->to, to * (size_t)channels + (size_t)c, sums[c] / (float)(known ? known : 1));
 }

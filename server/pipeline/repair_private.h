@@ -111,7 +111,8 @@ void fill_take(struct fill_window *w, int y);
 /* ---- what is deep in holes ----------------------------------------------------------------------------------------
  */
 
-/* A copy of a mask in which what is deeper than `depth` px in holes is FILL_INNER; NULL: nothing is. */
+/* A copy of a mask in which what is deeper than `depth` px in holes is FILL_INNER; NULL: nothing is, or all is a hole.
+ */
 enum error_code fill_inner_find(const uint8_t *mask, int width, int height, int depth, uint8_t **marked,
                                 struct error *err) MUST_CHECK;
 /* The picture at half its size, and which of its pixels are holes. Both to be freed in any case. */

@@ -194,6 +194,30 @@ static void test_network(void **state)
     model_store_destroy(&own.store);
 }
 
+/* Of a picture in which a single pixel is known all becomes as that; of one in which none is, it ends. */
+static void test_little_known(void **state)
+{
+    (void)state;
+    enum { W = 500, H = 370 };
+    for (int known = 1; known >= 0; known--) {
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        if (restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r};
+        r->picture = picture_waves(W, H, 3, 8);
+        uint8_t *mask = malloc(W * H), *pixels = r->picture->pixels;
+        memset(mask, DEFECT_GIVEN, W * H);
+        mask[123 * W + 457] = known ? 0 : DEFECT_GIVEN;
+        memset(pixels + 3 * (size_t)(123 * W + 457), 90, 3);
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        for (int i = 0; i < 3 * W * H && known; i++)
+            assert_true(abs(pixels[i] - 90) <= 1);
+        free(mask);
+        restoration_destroy(&r);
+    }
+}
+
 /* Of a plain wall a torn corner and a large hole are filled with the wall's colours, though nothing is known near. */
 static void test_deep(void **state)
 {
@@ -400,9 +424,10 @@ static void test_one_window(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
-        cmocka_unit_test(test_deep),      cmocka_unit_test(test_network), cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_batches),   cmocka_unit_test(test_flights), cmocka_unit_test(test_one_window),
+        cmocka_unit_test(test_pull_push),    cmocka_unit_test(test_fill),    cmocka_unit_test(test_large_hole),
+        cmocka_unit_test(test_little_known), cmocka_unit_test(test_deep),    cmocka_unit_test(test_network),
+        cmocka_unit_test(test_unknown),      cmocka_unit_test(test_batches), cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_one_window),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
