@@ -117,37 +117,42 @@ static void test_fill(void **state)
     }
 }
 
-/* A hole larger than windows: no black, no edge where windows meet. */
+/* A hole larger than windows, in any kind of picture: no black, no edge where windows meet. */
 static void test_large_hole(void **state)
 {
     (void)state;
     enum { W = 900, H = 700 };
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    if (restoration_create(&r, &err))
-        fail_msg("%s", err.text);
-    struct step step = {.r = r};
-    r->picture = picture_waves(W, H, 3, 8);
-    uint8_t *mask = calloc(W, H);
-    for (int i = 0; i < W * H; i++) {
-        mask[i] = i % W > 100 && i % W < 800 && i / W > 100 && i / W < 600 ? DEFECT_GIVEN : 0;
-        memset((uint8_t *)r->picture->pixels + 3 * (size_t)i, mask[i] ? 255 : 90 + 40 * (i % W > 450), 3);
-    }
-    assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
-    int low = 255, high = 0, jump = 0;
-    const uint8_t *p = r->picture->pixels;
-    for (int y = 105; y < 595; y++)
-        for (int x = 105; x < 790; x++) {
-            const int v = p[3 * (y * W + x)], next = abs(v - p[3 * (y * W + x + 1)]),
-                      below = abs(v - p[3 * ((y + 1) * W + x)]);
-            low = v < low ? v : low;
-            high = v > high ? v : high;
-            jump = next > jump ? next : below > jump ? below : jump;
+    static const int kinds[][2] = {{3, 8}, {1, 8}, {3, 16}, {1, 16}};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        const size_t channels = (size_t)kinds[k][0];
+        if (restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r};
+        r->picture = picture_waves(W, H, kinds[k][0], kinds[k][1]);
+        uint8_t *mask = calloc(W, H);
+        const size_t bytes = channels * (size_t)kinds[k][1] / 8;
+        for (int i = 0; i < W * H; i++) {
+            mask[i] = i % W > 100 && i % W < 800 && i / W > 100 && i / W < 600 ? DEFECT_GIVEN : 0;
+            memset((uint8_t *)r->picture->pixels + bytes * (size_t)i, mask[i] ? 255 : 90 + 40 * (i % W > 450), bytes);
         }
-    printf("    %d to %d, steps of up to %d\n", low, high, jump);
-    assert_true(low >= 88 && high <= 132 && jump <= 12);
-    free(mask);
-    restoration_destroy(&r);
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        double low = 255, high = 0, jump = 0;
+        for (size_t y = 105; y < 595; y++)
+            for (size_t x = 105; x < 790; x++) {
+                const size_t at = channels * (y * W + x);
+                const double v = sample(r->picture, at), next = fabs(v - sample(r->picture, at + channels)),
+                             below = fabs(v - sample(r->picture, at + channels * W));
+                low = fmin(low, v);
+                high = fmax(high, v);
+                jump = fmax(jump, fmax(next, below));
+            }
+        printf("    %.0f to %.0f, steps of up to %.1f\n", low, high, jump);
+        assert_true(low >= 88 && high <= 132 && jump <= 12);
+        free(mask);
+        restoration_destroy(&r);
+    }
 }
 
 /* The starter filler goes on with an edge that a wide scratch covers, where a smooth fill cannot. */
