@@ -83,7 +83,8 @@ async function upload(item) {
   if (!file) return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
   const body = new FormData();
   for (const [name, value] of Object.entries(own.job ? { ...item.sent, batch: item.batch } : item.sent)) body.append(name, value);
-  if (item.sent.mask_mode) body.append('mask', item.own.mask ?? item.own.kept.blob, 'mask.png');
+  const mask = item.sent.mask_mode && (item.own.mask ?? item.own.kept?.blob); // it may have been taken back meanwhile
+  if (mask) body.append('mask', mask, 'mask.png');
   body.append('image', file, item.name);
   own.request = send('v1/restore', body, {
     upload(part) { item.progress = part; changed(); },
