@@ -231,7 +231,7 @@ static void test_deep(void **state)
     if (access("models/starter/starter_fill.safetensors", R_OK))
         skip();
     struct error err = ERROR_INIT;
-    struct restoration *r;
+    struct restoration *r = NULL;
     struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
     if (model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
         fail_msg("%s", err.text);
