@@ -223,43 +223,49 @@ static void test_little_known(void **state)
     }
 }
 
-/* Of a plain wall a torn corner and a large hole are filled with the wall's colours, though nothing is known near. */
+/* Of a plain wall a torn corner and a large hole are filled with the wall's colours, though nothing is known near: in
+ * one window, and in several, of which some lie within the hole. */
 static void test_deep(void **state)
 {
     (void)state;
-    enum { W = 700, H = 420 };
+    static const int sides[][2] = {{700, 420}, {1400, 840}};
     if (access("models/starter/starter_fill.safetensors", R_OK))
         skip();
     struct error err = ERROR_INIT;
-    struct restoration *r = NULL;
     struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
-    if (model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
+    if (model_set_create(&own.models, own.store, own.device, &err))
         fail_msg("%s", err.text);
-    struct step step = {.r = r, .context = &own};
-    step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "starter_fill");
-    r->picture = picture_waves(W, H, 3, 8);
-    uint8_t *mask = calloc(W, H), *pixels = r->picture->pixels;
-    for (int i = 0; i < W * H; i++) {
-        const int x = i % W, y = i / W;
-        mask[i] = x + y < 200 || hypot(x - 450, y - 210) < 130 ? DEFECT_GIVEN : 0;
-        for (int c = 0; c < 3; c++)
-            pixels[3 * i + c] = mask[i] ? 255 : (uint8_t)(180 + 10 * c + x / 20);
-    }
-    if (repair_fill(&step, mask, NULL, 1, &err))
-        fail_msg("%s", err.text);
-    double squares = 0, worst = 0;
-    int count = 0;
-    for (int i = 0; i < W * H; i++)
-        for (int c = 0; c < 3 && mask[i]; c++) {
-            const double off = pixels[3 * i + c] - (180 + 10 * c + i % W / 20);
-            worst = fmax(worst, fabs(off));
-            squares += off * off;
-            count++;
+    for (int k = 0; k < 2; k++) {
+        const int width = sides[k][0], height = sides[k][1], times = k + 1;
+        struct restoration *r;
+        if (restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = models_resolve(own.store, ROLE_FILLER, "starter_fill");
+        r->picture = picture_waves(width, height, 3, 8);
+        uint8_t *mask = calloc((size_t)width, (size_t)height), *pixels = r->picture->pixels;
+        for (int i = 0; i < width * height; i++) {
+            const int x = i % width / times, y = i / width / times;
+            mask[i] = x + y < 200 || hypot(x - 450, y - 210) < 130 ? DEFECT_GIVEN : 0;
+            for (int c = 0; c < 3; c++)
+                pixels[3 * i + c] = mask[i] ? 255 : (uint8_t)(180 + 10 * c + x / 20);
         }
-    printf("    off by %.1f levels, at most %.0f\n", sqrt(squares / count), worst);
-    assert_true(sqrt(squares / count) < 4 && worst < 16);
-    free(mask);
-    restoration_destroy(&r);
+        if (repair_fill(&step, mask, NULL, 1, &err))
+            fail_msg("%s", err.text);
+        double squares = 0, worst = 0;
+        int count = 0;
+        for (int i = 0; i < width * height; i++)
+            for (int c = 0; c < 3 && mask[i]; c++) {
+                const double off = pixels[3 * i + c] - (180 + 10 * c + i % width / times / 20);
+                worst = fmax(worst, fabs(off));
+                squares += off * off;
+                count++;
+            }
+        printf("    off by %.1f levels, at most %.0f\n", sqrt(squares / count), worst);
+        assert_true(sqrt(squares / count) < 4 && worst < 16);
+        free(mask);
+        restoration_destroy(&r);
+    }
     model_set_destroy(&own.models);
     model_store_destroy(&own.store);
 }

@@ -59,6 +59,38 @@ static void grain_print(struct image *image, int blurs, double deviation, bool u
     free(other);
 }
 
+/* A picture with a grain_print of its own that is repaired, and what of it is to be filled: nothing yet. */
+struct print {
+    struct restoration *r;
+    struct step step;
+    uint8_t *pixels, *mask;
+};
+
+static void print_begin(struct print *print, int blurs, double deviation, bool uneven)
+{
+    struct error err = ERROR_INIT;
+    *print = (struct print){0};
+    if (restoration_create(&print->r, &err))
+        fail_msg("%s", err.text);
+    print->step.r = print->r;
+    print->r->picture = picture_waves(256, 256, 3, 8);
+    print->pixels = print->r->picture->pixels;
+    print->mask = calloc(256, 256);
+    grain_print(print->r->picture, blurs, deviation, uneven);
+}
+
+static void print_fill(struct print *print)
+{
+    struct error err = ERROR_INIT;
+    assert_int_equal(repair_fill(&print->step, print->mask, NULL, 1, &err), OK);
+}
+
+static void print_end(struct print *print)
+{
+    free(print->mask);
+    restoration_destroy(&print->r);
+}
+
 /* On a grainy print a thin hole gets grain like its surroundings', fine or coarse, as a wide one does; where there is
  * structure and no grain, neither gets any. */
 static void test_grain(void **state)
@@ -71,23 +103,17 @@ static void test_grain(void **state)
         bool grain;
     } cases[] = {{0, 6, true}, {3, 6, true}, {0, 12, true}, {0, 12, false}, {3, 6, false}, {0, 0.7, false}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        struct error err = ERROR_INIT;
-        struct restoration *r;
-        if (restoration_create(&r, &err))
-            fail_msg("%s", err.text);
-        struct step step = {.r = r};
-        r->picture = picture_waves(W, H, 3, 8);
-        grain_print(r->picture, cases[k].blurs, cases[k].deviation, !cases[k].grain && cases[k].deviation > 1);
-        uint8_t *mask = calloc(W, H);
+        struct print print;
+        print_begin(&print, cases[k].blurs, cases[k].deviation, !cases[k].grain && cases[k].deviation > 1);
         for (int i = 0; i < W * H; i++) {
             const int x = i % W;
-            mask[i] = (x >= 60 && x < 66) || (x >= 140 && x < 200) ? DEFECT_GIVEN : 0;
-            if (mask[i])
-                memset((uint8_t *)r->picture->pixels + 3 * (size_t)i, 238, 3);
+            print.mask[i] = (x >= 60 && x < 66) || (x >= 140 && x < 200) ? DEFECT_GIVEN : 0;
+            if (print.mask[i])
+                memset(print.pixels + 3 * (size_t)i, 238, 3);
         }
-        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
-        const double around = rough(r->picture, 4, 56), thin = rough(r->picture, 61, 65),
-                     wide = rough(r->picture, 155, 185);
+        print_fill(&print);
+        const double around = rough(print.r->picture, 4, 56), thin = rough(print.r->picture, 61, 65),
+                     wide = rough(print.r->picture, 155, 185);
         printf("    rough: the print %.1f, a thin hole %.1f, a wide one %.1f\n", around, thin, wide);
         if (cases[k].grain) {
             assert_true(thin > 0.75 * around && thin < 1.15 * around);
@@ -95,8 +121,7 @@ static void test_grain(void **state)
         } else {
             assert_true(thin < 0.5 * around && wide < 0.2 * around);
         }
-        free(mask);
-        restoration_destroy(&r);
+        print_end(&print);
     }
 }
 
@@ -108,33 +133,27 @@ static void test_grain_places(void **state)
     enum { W = 256, H = 256 };
     static const double deviations[2][2] = {{3, 7}, {6, 6}}; /* of the halves */
     for (int large = 0; large < 2; large++) {
-        struct error err = ERROR_INIT;
-        struct restoration *r;
-        if (restoration_create(&r, &err))
-            fail_msg("%s", err.text);
-        struct step step = {.r = r};
-        r->picture = picture_waves(W, H, 3, 8);
-        uint8_t *mask = calloc(W, H), *pixels = r->picture->pixels;
-        grain_print(r->picture, 0, 10, false);
+        struct print print;
+        print_begin(&print, 0, 10, false);
         for (int i = 0; i < W * H; i++) {
             const int x = i % W, half = x >= W / 2;
-            const double noise = (pixels[3 * i] - 120) / 10.0;
+            const double noise = (print.pixels[3 * i] - 120) / 10.0;
             const bool hole = large ? x >= 50 && x < 200 : (x >= 50 && x < 58) || (x >= 190 && x < 198);
-            mask[i] = hole ? DEFECT_GIVEN : 0;
-            memset(pixels + 3 * (size_t)i,
+            print.mask[i] = hole ? DEFECT_GIVEN : 0;
+            memset(print.pixels + 3 * (size_t)i,
                    hole ? 250 : (int)lrint((large || half ? 170 : 60) + deviations[large][half] * noise), 3);
         }
-        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        print_fill(&print);
+        const struct image *picture = print.r->picture;
         for (int half = 0; half < 2; half++) {
-            const double around = half ? rough(r->picture, 206, 250) : rough(r->picture, 4, 46),
-                         filled = large  ? rough(r->picture, 100, 150)
-                                  : half ? rough(r->picture, 191, 197)
-                                         : rough(r->picture, 51, 57);
+            const double around = half ? rough(picture, 206, 250) : rough(picture, 4, 46),
+                         filled = large  ? rough(picture, 100, 150)
+                                  : half ? rough(picture, 191, 197)
+                                         : rough(picture, 51, 57);
             printf("    rough: around %.1f, filled %.1f\n", around, filled);
             assert_true(filled > 0.8 * around && filled < 1.15 * around);
         }
-        free(mask);
-        restoration_destroy(&r);
+        print_end(&print);
     }
 }
 
@@ -143,25 +162,18 @@ static void test_clipped(void **state)
 {
     (void)state;
     enum { W = 256, H = 256 };
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    if (restoration_create(&r, &err))
-        fail_msg("%s", err.text);
-    struct step step = {.r = r};
-    r->picture = picture_waves(W, H, 3, 8);
-    uint8_t *mask = calloc(W, H), *pixels = r->picture->pixels;
-    grain_print(r->picture, 0, 6, false);
+    struct print print;
+    print_begin(&print, 0, 6, false);
     for (int i = 0; i < W * H; i++) {
-        mask[i] = i % W % 170 >= 60 && i % W % 170 < 66 ? DEFECT_GIVEN : 0;
-        if (mask[i] || i % W > 190)
-            memset(pixels + 3 * (size_t)i, mask[i] ? 40 : 255, 3);
+        print.mask[i] = i % W % 170 >= 60 && i % W % 170 < 66 ? DEFECT_GIVEN : 0;
+        if (print.mask[i] || i % W > 190)
+            memset(print.pixels + 3 * (size_t)i, print.mask[i] ? 40 : 255, 3);
     }
-    assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
-    assert_true(rough(r->picture, 61, 65) > 4);
+    print_fill(&print);
+    assert_true(rough(print.r->picture, 61, 65) > 4);
     for (int i = 0; i < W * H; i++)
-        assert_true(i % W < 231 || i % W >= 235 || pixels[3 * i] > 250);
-    free(mask);
-    restoration_destroy(&r);
+        assert_true(i % W < 231 || i % W >= 235 || print.pixels[3 * i] > 250);
+    print_end(&print);
 }
 
 /* What parts of a window lack of grain does not depend on which is measured first, or by which thread. */
