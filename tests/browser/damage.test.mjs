@@ -401,3 +401,27 @@ test('where the server does not say what is damaged, what is painted is added to
   await restored(page);
   assert.match(sent.join(), /name="mask_mode"\s+add/);
 });
+
+test('a mask that is taken back while its picture waits to be sent is not sent, and the picture is', async (t) => {
+  let release;
+  const page = await looking(t, { sure: [dust], held: new Promise((resolve) => { release = resolve; }) });
+  const sent = [];
+  await page.route('**/v1/restore', (route) => {
+    sent.push(/name="mask"; filename/.test(route.request().postDataBuffer().toString('latin1')));
+    return sent.length > 1 ? route.continue() : route.fulfill({ status: 429, headers: { 'Retry-After': '4' }, contentType: 'application/problem+json', body: '{"status": 429}' });
+  });
+  await page.locator('#brush_erase').click();
+  await page.locator('#brush_size').fill('96');
+  await dab(page, inDust);
+  await page.getByRole('radio', { name: 'Strong' }).check();
+  await hint(page, 'Finding damage');
+  const refused = page.waitForResponse('**/v1/restore', wait);
+  await page.locator('#go').click();
+  await page.getByRole('button', { name: 'Damage', exact: true }).click(); // opened again before the mask is made
+  release();
+  await refused;
+  await page.getByRole('button', { name: 'Start again' }).click();
+  await page.keyboard.press('Escape');
+  await done(page);
+  assert.deepEqual(sent, [true, false]);
+});
