@@ -155,17 +155,31 @@ static void test_large_hole(void **state)
     }
 }
 
+/* A worker with the starter models; without the filler the test is skipped. */
+static void filler_begin(struct worker_context *own)
+{
+    struct error err = ERROR_INIT;
+    if (access("models/starter/starter_fill.safetensors", R_OK))
+        skip();
+    *own = (struct worker_context){.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
+    if (model_set_create(&own->models, own->store, own->device, &err))
+        fail_msg("%s", err.text);
+}
+
+static void filler_end(struct worker_context *own)
+{
+    model_set_destroy(&own->models);
+    model_store_destroy(&own->store);
+}
+
 /* The starter filler goes on with an edge that a wide scratch covers, where a smooth fill cannot. */
 static void test_network(void **state)
 {
     (void)state;
     enum { W = 300, H = 220 };
-    if (access("models/starter/starter_fill.safetensors", R_OK))
-        skip();
     struct error err = ERROR_INIT;
-    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
-    if (model_set_create(&own.models, own.store, own.device, &err))
-        fail_msg("%s", err.text);
+    struct worker_context own;
+    filler_begin(&own);
     uint8_t *mask = calloc(W, H), *truth = malloc(3 * W * H);
     for (int i = 0; i < W * H; i++) {
         const int x = i % W, y = i / W;
@@ -195,8 +209,7 @@ static void test_network(void **state)
     assert_true(error[1] < error[0] / 2);
     free(mask);
     free(truth);
-    model_set_destroy(&own.models);
-    model_store_destroy(&own.store);
+    filler_end(&own);
 }
 
 /* Of a picture in which a single pixel is known all becomes as that; of one in which none is, it ends. */
@@ -229,12 +242,9 @@ static void test_deep(void **state)
 {
     (void)state;
     static const int sides[][2] = {{700, 420}, {1400, 840}};
-    if (access("models/starter/starter_fill.safetensors", R_OK))
-        skip();
     struct error err = ERROR_INIT;
-    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
-    if (model_set_create(&own.models, own.store, own.device, &err))
-        fail_msg("%s", err.text);
+    struct worker_context own;
+    filler_begin(&own);
     for (int k = 0; k < 2; k++) {
         const int width = sides[k][0], height = sides[k][1], times = k + 1;
         struct restoration *r;
@@ -266,8 +276,7 @@ static void test_deep(void **state)
         free(mask);
         restoration_destroy(&r);
     }
-    model_set_destroy(&own.models);
-    model_store_destroy(&own.store);
+    filler_end(&own);
 }
 
 /* Of a light scratch that is filled in part the rest is not drawn on where the filler is not shown it. */
@@ -275,12 +284,9 @@ static void test_unknown(void **state)
 {
     (void)state;
     enum { SIDE = 120 };
-    if (access("models/starter/starter_fill.safetensors", R_OK))
-        skip();
     struct error err = ERROR_INIT;
-    struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
-    if (model_set_create(&own.models, own.store, own.device, &err))
-        fail_msg("%s", err.text);
+    struct worker_context own;
+    filler_begin(&own);
     uint8_t mask[SIDE * SIDE] = {0}, unknown[SIDE * SIDE] = {0};
     double error[2] = {0, 0};
     for (int i = 0; i < SIDE * SIDE; i++) {
@@ -308,8 +314,7 @@ static void test_unknown(void **state)
     }
     printf("    squared error: with the rest in view %.3g, without %.3g\n", error[0], error[1]);
     assert_true(error[1] < error[0] / 2);
-    model_set_destroy(&own.models);
-    model_store_destroy(&own.store);
+    filler_end(&own);
 }
 
 struct flight_case {
