@@ -47,8 +47,10 @@ static struct grain_part grain_part(const struct fill_window *w, int block)
 #define GRAIN_CELL 8
 #define GRAIN_RING 16 /* rows of luminance: those of a cell, and two more on both sides */
 
-/* A cell's luminance, and how far its pixels are from the mean of their four neighbours, one px from them, and two. */
+/* A cell's place in its part, its luminance, and how far its pixels are from the mean of their four neighbours, one px
+ * from them, and two. */
 struct grain_cell {
+    int x, y;
     float light, near, far;
 };
 
@@ -155,7 +157,7 @@ static int grain_cells(const struct fill_window *w, const struct grain_part *par
                 cell[k] += sums[k * many + i] / (GRAIN_CELL * GRAIN_CELL);
         if (!known || cell[0] < GRAIN_CLIPPED || cell[0] > 255 - GRAIN_CLIPPED)
             continue;
-        cells[count++] = (struct grain_cell){cell[0], cell[1], cell[2]};
+        cells[count++] = (struct grain_cell){x, y, cell[0], cell[1], cell[2]};
     }
     return count;
 }
@@ -230,6 +232,77 @@ static void grain_tones(const struct grain_cell *cells, int count, struct fill_g
     }
 }
 
+/* A screen of dots, as prints in newspapers and books have it, is as rough as grain, but not by chance: how far two
+ * pixels differ rises and falls with their distance, where grain has it the same from two px on. */
+#define SCREEN_FROM 2.0f  /* the least deviation that is looked at */
+#define SCREEN_CALM 1.15f /* cells so many times as rough as the calmest tenth are looked at */
+#define SCREEN_CELLS 128  /* of them, so many at most */
+#define SCREEN_APART 12   /* px */
+/* The least difference beside the greatest one of pixels nearer together: 0.95 and more of grain; screens have 0.1 to
+ * 0.9, by how much grain there is on them. */
+#define SCREEN_NONE 0.92f
+#define SCREEN_SURE 0.77f
+
+/* A cell's differences, to the right and downwards: adds their squares by distance, and their number. Pixels in holes
+ * count for nothing. */
+static void grain_screen_cell(const struct fill_window *w, const struct grain_part *part, const struct grain_cell *cell,
+                        float squares[2][SCREEN_APART + 1], int counts[2][SCREEN_APART + 1])
+{
+    enum { SIDE = GRAIN_CELL + SCREEN_APART };
+    float light[SIDE][SIDE], row[3 * SIDE];
+    const int width = part->width - cell->x < SIDE ? part->width - cell->x : SIDE,
+              height = part->height - cell->y < SIDE ? part->height - cell->y : SIDE;
+    for (int y = 0; y < height; y++) {
+        const int top = part->top + cell->y + y, left = part->left + cell->x;
+        const uint8_t *hole = w->mask + top * w->cut->width + left;
+        const int there = fill_inside(w, top) - left, inside = there < 0 ? 0 : there < width ? there : width;
+        if (inside)
+            repair_row(w->picture, w->y + top, w->x + left, inside, row);
+        for (int x = 0; x < SIDE; x++)
+            light[y][x] = x < inside && !hole[x] ? repair_luminance(row + 3 * x, 1) : -1;
+    }
+    for (int y = 0; y < GRAIN_CELL; y++)
+        for (int x = 0; x < GRAIN_CELL; x++)
+            for (int apart = 2; apart <= SCREEN_APART; apart++) {
+                const float other[2] = {light[y][x + apart], y + apart < height ? light[y + apart][x] : -1};
+                for (int k = 0; k < 2; k++)
+                    if (other[k] >= 0) {
+                        squares[k][apart] += (light[y][x] - other[k]) * (light[y][x] - other[k]);
+                        counts[k][apart]++;
+                    }
+            }
+}
+
+/* How sure it is that cells have no screen, from 0 to 1. */
+static float grain_no_screen(const struct fill_window *w, const struct grain_part *part, const struct fill_grain *grain,
+                             const struct grain_cell *cells, int count, float calmest)
+{
+    float squares[2][SCREEN_APART + 1] = {0}, least = 1;
+    int counts[2][SCREEN_APART + 1] = {0}, calm = 0, seen = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const int every = calm / SCREEN_CELLS + 1; /* spread over all of the part */
+        for (int i = 0; i < count; i++) {
+            if (cells[i].far > SCREEN_CALM * calmest * grain_tone(grain, cells[i].light))
+                continue;
+            if (!pass)
+                calm++;
+            else if (seen++ % every == 0)
+                grain_screen_cell(w, part, &cells[i], squares, counts);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        float most = 0;
+        for (int apart = 2; apart <= SCREEN_APART; apart++) {
+            const float mean = squares[k][apart] / fmaxf((float)counts[k][apart], 1);
+            if (!counts[k][apart])
+                continue;
+            least = most > 0 ? fminf(least, mean / most) : least;
+            most = fmaxf(most, mean);
+        }
+    }
+    return fminf(fmaxf((least - SCREEN_SURE) / (SCREEN_NONE - SCREEN_SURE), 0), 1);
+}
+
 /* The grain of a part's known pixels. */
 static struct fill_grain grain_known(const struct fill_window *w, const struct grain_part *part, float *room)
 {
@@ -269,7 +342,9 @@ static struct fill_grain grain_known(const struct fill_window *w, const struct g
                 seen = (all - GRAIN_FAINT) / (GRAIN_CLEAR - GRAIN_FAINT),
                 even = grain_calmest(&far, 50) / grain_calmest(&far, 10),
                 sure = (even - GRAIN_EVEN(low) + GRAIN_UNSURE) / (GRAIN_UNSURE - GRAIN_SURE);
-    const float deviation = all * fminf(fmaxf(seen, 0), 1) * fminf(fmaxf(sure, 0), 1);
+    float deviation = all * fminf(fmaxf(seen, 0), 1) * fminf(fmaxf(sure, 0), 1);
+    if (deviation > SCREEN_FROM)
+        deviation *= grain_no_screen(w, part, &grain, cells, count, grain_calmest(&far, 10));
     grain.deviation = deviation < GRAIN_LEAST ? 0 : deviation;
     grain.blur = low;
     grain.rough = sqrtf(variances[1]);

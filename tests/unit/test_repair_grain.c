@@ -157,6 +157,40 @@ static void test_grain_places(void **state)
     }
 }
 
+/* A screen of dots is no grain: what is filled in a printed picture gets no noise, at any pitch and angle of its dots;
+ * where a screen is faint beside the grain, it does. */
+static void test_screen(void **state)
+{
+    (void)state;
+    enum { W = 256, H = 256 };
+    static const struct {
+        double pitch, angle, dots, grain;
+        bool noise;
+    } cases[] = {{2.6, 0.8, 20, 0, false}, {3, 0, 30, 1, false},  {4, 0.3, 25, 2, false},
+                 {5.5, 0.8, 40, 4, false}, {6.5, 0, 25, 3, false}, {4, 0.3, 1, 6, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct print print;
+        print_begin(&print, 0, 10, false);
+        for (int i = 0; i < W * H; i++) {
+            const int x = i % W, y = i / W;
+            const double step = 3.14159265 / cases[k].pitch, a = (x * cos(cases[k].angle) + y * sin(cases[k].angle)),
+                         b = (y * cos(cases[k].angle) - x * sin(cases[k].angle)),
+                         noise = (print.pixels[3 * i] - 120) / 10.0;
+            print.mask[i] = x >= 140 && x < 200 ? DEFECT_GIVEN : 0;
+            memset(print.pixels + 3 * (size_t)i,
+                   print.mask[i] ? 250
+                                 : (int)lrint(120 + cases[k].dots * sin(a * step) * sin(b * step) +
+                                              cases[k].grain * noise),
+                   3);
+        }
+        print_fill(&print);
+        const double around = rough(print.r->picture, 4, 130), filled = rough(print.r->picture, 155, 185);
+        printf("    rough: the print %.1f, filled %.1f\n", around, filled);
+        assert_true(cases[k].noise ? filled > 0.75 * around : filled < 0.2 * around);
+        print_end(&print);
+    }
+}
+
 /* What is clipped to white in a grainy print has no grain, nor has what is filled there. */
 static void test_clipped(void **state)
 {
@@ -246,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grain),
         cmocka_unit_test(test_grain_places),
+        cmocka_unit_test(test_screen),
         cmocka_unit_test(test_clipped),
         cmocka_unit_test(test_lack),
     };
