@@ -1,6 +1,6 @@
 /* Fills what the mask shows, window by window of one size. Their cores lie on a grid of the picture; where two meet,
- * they are blended. Or the picture is one window, where that is less. What is deep in holes comes from the picture at
- * half its size (repair_inner.c). */
+ * they are blended. Or the picture is one window, where that is less. What is seen through damage is not filled
+ * (repair_veil.c); what is deep in holes comes from the picture at half its size (repair_inner.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,36 +11,11 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
-#define FILL_WINDOW 256 /* px, of a network that takes any */
 #define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
 
 #define FILL_DEPTH 40 /* px from what is known: so deep in holes such a network fills (networks_fill.py) */
 
-#define FILL_CELL 32         /* px of which the sides of such a window are multiples: few sizes, and so few plans */
 #define FILL_WHOLE (1 << 20) /* px of a window that is the picture, at most: its tensors take twice a full run's */
-
-static struct fill_cut fill_cut(int side, int width, int height)
-{
-    struct fill_cut cut = {.width = side ? side : FILL_WINDOW};
-    cut.height = cut.width;
-    cut.core_width = cut.core_height = cut.width / 4 * 3;
-    cut.blend = cut.core_width / 12;
-    cut.pixels = cut.width * cut.height;
-    cut.columns = (width + cut.core_width - 1) / cut.core_width;
-    cut.rows = (height + cut.core_height - 1) / cut.core_height;
-    return cut;
-}
-
-/* The picture as one window, with multiples of `cell` px; grain: its cut into smaller ones. */
-static struct fill_cut fill_cut_whole(int cell, int width, int height, const struct fill_cut *grain)
-{
-    struct fill_cut cut = {.columns = 1, .rows = 1, .grain = grain};
-    cell = cell > FILL_CELL ? cell : FILL_CELL;
-    cut.width = cut.core_width = (width + cell - 1) / cell * cell;
-    cut.height = cut.core_height = (height + cell - 1) / cell * cell;
-    cut.pixels = cut.width * cut.height;
-    return cut;
-}
 
 /* Windows that are worked on together; while the device has those of one flight, the host prepares the other's. */
 struct fill_flight {
@@ -63,8 +38,8 @@ struct fill {
     const struct image *picture;
     struct image *to;              /* which the changes are mixed into first */
     const uint8_t *mask, *unknown; /* what is filled; what the windows do not see */
-    struct image *inner;           /* the picture in which what is deep in holes is filled; NULL: nothing is */
-    uint8_t *marked;               /* `unknown` then */
+    struct image *seen, *inner;    /* the picture in which veils are lifted; what is deep in holes is filled; or NULL */
+    uint8_t *seen_mask, *marked;   /* `unknown` then */
     struct fill_cut cut, grain;    /* grain: of the windows that it would have if it were not one */
     struct fill_changes changes;
     atomic_bool *used; /* of the cores: which have something to do */
@@ -300,7 +275,7 @@ static enum error_code fill_start(struct fill *f, struct fill_flight *flight, st
     enum error_code code = OK;
     for (int i = 0; i < flight->count; i++)
         flight->windows[i].plain = !f->network;
-    if (f->inner)
+    if (f->seen || f->inner)
         fill_each(f, flight, fill_plain_item);
     fill_prepare(f, flight);
     if (f->network)
@@ -467,7 +442,9 @@ static void fill_free(struct fill *f)
     fill_changes_free(&f->changes);
     free(f->used);
     image_destroy(&f->inner);
+    image_destroy(&f->seen);
     free(f->marked);
+    free(f->seen_mask);
 }
 
 /* As the picture is cut. */
@@ -590,7 +567,13 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, const uint8_
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;
-    const enum error_code code = fill_picture(&f, err);
+    enum error_code code = fill_veils(picture, f.mask, f.unknown, &f.seen, &f.seen_mask, err);
+    if (code == OK && f.seen) {
+        f.picture = f.seen;
+        f.unknown = f.seen_mask;
+    }
+    if (code == OK)
+        code = fill_picture(&f, err);
     if (code == OK && picture != r->picture)
         fill_changes_apply(&f.changes, picture, NULL, strength);
     if (code == OK && r->deep && r->deep->source)

@@ -246,7 +246,7 @@ static void grain_tones(const struct grain_cell *cells, int count, struct fill_g
 /* A cell's differences, to the right and downwards: adds their squares by distance, and their number. Pixels in holes
  * count for nothing. */
 static void grain_screen_cell(const struct fill_window *w, const struct grain_part *part, const struct grain_cell *cell,
-                        float squares[2][SCREEN_APART + 1], int counts[2][SCREEN_APART + 1])
+                              float squares[2][SCREEN_APART + 1], int counts[2][SCREEN_APART + 1])
 {
     enum { SIDE = GRAIN_CELL + SCREEN_APART };
     float light[SIDE][SIDE], row[3 * SIDE];
@@ -476,7 +476,8 @@ float fill_grain_at(struct fill_grain_row *row, int x, int away, float light)
 {
     const struct fill_window *w = row->w;
     const struct fill_grain *grain = &w->grain[fill_block_of(w, x - w->x, row->y - w->y)];
-    if (grain->deviation <= 0)
+    const uint8_t mask = w->mask[(row->y - w->y) * w->cut->width + x - w->x];
+    if (grain->deviation <= 0 || mask == 3) /* what was seen has its own */
         return 0;
     const int count = 2 * grain->radius + 1;
     const bool next = grain == row->grain && x == row->x + 1;
@@ -488,6 +489,5 @@ float fill_grain_at(struct fill_grain_row *row, int x, int away, float light)
     float sum = 0;
     for (int i = 0; i < count; i++)
         sum += grain->kernel[abs(i - grain->radius)] * row->columns[i];
-    const bool inner = w->mask[(row->y - w->y) * w->cut->width + x - w->x] > 1; /* it has none of its own */
-    return (inner ? grain->deviation : grain->lack[away]) * grain_tone(grain, light) * sum;
+    return (mask == 2 ? grain->deviation /* it has none */ : grain->lack[away]) * grain_tone(grain, light) * sum;
 }

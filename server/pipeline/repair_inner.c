@@ -9,6 +9,16 @@
 #include "runtime/base/thread.h"
 #include "server/pipeline/repair_private.h"
 
+enum error_code fill_copy(const struct image *picture, struct image **out, struct error *err)
+{
+    const size_t pixels = (size_t)picture->width * (size_t)picture->height;
+    const enum error_code code =
+        image_create(out, picture->width, picture->height, picture->channels, picture->bits, false, err);
+    if (code == OK)
+        memcpy((*out)->pixels, picture->pixels, pixels * (size_t)picture->channels * ((size_t)picture->bits / 8));
+    return code;
+}
+
 /* ---- where it is ------------------------------------------------------------------------------------------------- */
 
 static bool inner_row_known(const uint8_t *mask, int count)
@@ -39,7 +49,7 @@ static void inner_row(const uint8_t *mask, int width, int depth, uint8_t *deep)
 {
     memset(deep, mask == NULL, (size_t)width);
     for (int x = 0, run = depth; mask && x < width + depth; x++) {
-        run = x >= width || mask[x] ? run + 1 : 0;
+        run = x >= width || repair_is_hole(mask[x]) ? run + 1 : 0;
         if (x >= depth)
             deep[x - depth] = run > 2 * depth;
     }
@@ -119,7 +129,7 @@ static void inner_halve_pixel(const struct inner_loop *loop, int x, int y)
     for (int i = 2 * y; i < 2 * y + 2 && i < height; i++)
         for (int k = 2 * x; k < 2 * x + 2 && k < width; k++) {
             const size_t at = (size_t)i * (size_t)width + (size_t)k;
-            if (loop->mask[at])
+            if (repair_is_hole(loop->mask[at]))
                 continue;
             known++;
             for (int c = 0; c < channels; c++)
@@ -197,13 +207,9 @@ static void inner_take_band(void *context, int item)
 enum error_code fill_inner_take(const struct image *picture, const uint8_t *marked, const struct image *half,
                                 struct image **out, struct error *err)
 {
-    const size_t bytes =
-        (size_t)picture->width * (size_t)picture->height * (size_t)picture->channels * ((size_t)picture->bits / 8);
-    const enum error_code code =
-        image_create(out, picture->width, picture->height, picture->channels, picture->bits, false, err);
+    const enum error_code code = fill_copy(picture, out, err);
     if (code != OK)
         return code;
-    memcpy((*out)->pixels, picture->pixels, bytes);
     struct inner_loop loop = {half, marked, *out, NULL};
     thread_for(thread_bands(picture->height), inner_take_band, &loop);
     return OK;

@@ -1,5 +1,5 @@
-/* What the files of the fill share: its windows (repair_window.c, repair_grain.c), what is deep in holes
- * (repair_inner.c), and the pixels that change (repair_change.c).
+/* What the files of the fill share: its windows (repair_window.c, repair_grain.c), what is seen through damage
+ * (repair_veil.c) or deep in holes (repair_inner.c), and the pixels that change (repair_change.c).
  * Thread-safety: as step.h; different windows may be worked on by different threads. */
 #ifndef SERVER_PIPELINE_REPAIR_PRIVATE_H
 #define SERVER_PIPELINE_REPAIR_PRIVATE_H
@@ -10,7 +10,15 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
 
-#define FILL_INNER 255 /* in a mask: a hole that is filled before, and known to what fills the others */
+/* In a mask: what was seen through damage, and a hole that is filled before. Both are known to what fills the others.
+ */
+#define FILL_SEEN 254
+#define FILL_INNER 255
+
+static inline bool repair_is_hole(uint8_t value)
+{
+    return value && value < FILL_SEEN;
+}
 
 /* How a picture is cut: windows of one size, each around a core with an eighth of it on all sides. Two cores are
  * blended `blend` px to both sides of their border. */
@@ -49,7 +57,7 @@ struct fill_window {
     int x, y, column, row;  /* of the picture; of the grid */
     bool plain;             /* the network does not get it */
     float *rgb;
-    uint8_t *mask;          /* 1 in holes, 2 in what is filled before, else 0 */
+    uint8_t *mask;          /* 1 in holes, 2 in what is filled before, 3 in what was seen, else 0 */
     const float *result;    /* of the network: three values, from -1 to 1, for each of `near` */
     uint32_t *holes, *near; /* places in order: of holes; of the mask and what is up to REPAIR_FEATHER px from it */
     int hole_count, near_count;
@@ -62,6 +70,11 @@ struct fill_window {
 };
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
+
+/* Into windows of so many px a side (0: as suits networks that take any). */
+struct fill_cut fill_cut(int side, int width, int height);
+/* Into one, with multiples of `cell` px; grain: its cut into smaller ones. */
+struct fill_cut fill_cut_whole(int cell, int width, int height, const struct fill_cut *grain);
 
 /* Where a core's window begins. */
 int fill_begin_at(int core, int core_side, int side, int length);
@@ -108,11 +121,23 @@ void fill_smooth(struct fill_window *w); /* a plain window */
 /* The network's result on the 8-bit scale, clamped. */
 void fill_take(struct fill_window *w, int y);
 
+/* A copy of a picture's pixels. */
+enum error_code fill_copy(const struct image *picture, struct image **out, struct error *err) MUST_CHECK;
+
+/* ---- what is seen through damage ---------------------------------------------------------------------------------
+ */
+
+/* Stains, tape and the like that the picture is seen through: a copy of the picture in which their insides are as what
+ * is around them, and one of `unknown` in which these are FILL_SEEN. NULL: there are none. mask: kinds of defects;
+ * unknown: covers that. Both to be freed. */
+enum error_code fill_veils(const struct image *picture, const uint8_t *mask, const uint8_t *unknown,
+                           struct image **lifted, uint8_t **marked, struct error *err) MUST_CHECK;
+
 /* ---- what is deep in holes ----------------------------------------------------------------------------------------
  */
 
-/* A copy of a mask in which what is deeper than `depth` px in holes is FILL_INNER; NULL: nothing is, or all is a hole.
- */
+/* A copy of a mask in which what is deeper than `depth` px in holes is FILL_INNER; NULL: nothing is, or nothing is
+ * known. */
 enum error_code fill_inner_find(const uint8_t *mask, int width, int height, int depth, uint8_t **marked,
                                 struct error *err) MUST_CHECK;
 /* The picture at half its size, and which of its pixels are holes. Both to be freed in any case. */

@@ -12,6 +12,32 @@
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
+#define FILL_WINDOW 256 /* px, of a network that takes any */
+#define FILL_CELL                                                                                                      \
+    32 /* px of which the sides of a window that is the picture are multiples: few sizes, and so few plans */
+
+struct fill_cut fill_cut(int side, int width, int height)
+{
+    struct fill_cut cut = {.width = side ? side : FILL_WINDOW};
+    cut.height = cut.width;
+    cut.core_width = cut.core_height = cut.width / 4 * 3;
+    cut.blend = cut.core_width / 12;
+    cut.pixels = cut.width * cut.height;
+    cut.columns = (width + cut.core_width - 1) / cut.core_width;
+    cut.rows = (height + cut.core_height - 1) / cut.core_height;
+    return cut;
+}
+
+struct fill_cut fill_cut_whole(int cell, int width, int height, const struct fill_cut *grain)
+{
+    struct fill_cut cut = {.columns = 1, .rows = 1, .grain = grain};
+    cell = cell > FILL_CELL ? cell : FILL_CELL;
+    cut.width = cut.core_width = (width + cell - 1) / cell * cell;
+    cut.height = cut.core_height = (height + cell - 1) / cell * cell;
+    cut.pixels = cut.width * cut.height;
+    return cut;
+}
+
 int fill_begin_at(int core, int core_side, int side, int length)
 {
     const int most = length - side, at = core * core_side - (side - core_side) / 2;
@@ -129,7 +155,7 @@ int fill_inside(const struct fill_window *w, int y)
 static void window_holes(uint8_t *restrict holes, const uint8_t *restrict mask, int count)
 {
     for (int x = 0; x < count; x++)
-        holes[x] = (uint8_t)((mask[x] != 0) + (mask[x] == FILL_INNER));
+        holes[x] = (uint8_t)((mask[x] != 0) + (mask[x] >= FILL_SEEN) + (mask[x] == FILL_SEEN));
 }
 
 /* Which pixels of a row are holes: beyond a picture that is smaller there is nothing else. */
@@ -281,7 +307,7 @@ bool fill_is_known(const struct fill_window *w)
         const int inside = fill_inside(w, y);
         const uint8_t *mask = w->mask_of + (size_t)(w->y + y) * (size_t)w->picture->width + (size_t)w->x;
         for (int x = 0; x < inside; x++)
-            known = known && (mask[x] == 0 || mask[x] == FILL_INNER);
+            known = known && !repair_is_hole(mask[x]);
     }
     return known;
 }

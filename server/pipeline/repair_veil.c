@@ -1,0 +1,512 @@
+/* What can be seen through damage: under a stain or tape the picture is still there, with less contrast and another
+ * colour. Such a veil is taken away rather than filled. Beside its border the picture is the same inside and outside
+ * but for the veil: how much less rough it is inside says which share of the contrast is left, and the rest of what the
+ * means of both sides differ by is the veil's colour, which is spread over the inside. The border itself, where the
+ * veil begins and may be darker, is left to be filled. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/pipeline/pull_push.h"
+#include "server/pipeline/repair_private.h"
+
+/* Distances from a veil's border, in px to the side or diagonally. */
+#define VEIL_RIM 3  /* so wide a border is filled */
+#define VEIL_IN 3   /* what is compared lies deeper than this inside, */
+#define VEIL_OUT 2  /* farther than this outside, */
+#define VEIL_BAND 6 /* and so far beyond that at most */
+#define VEIL_FAR (VEIL_OUT + VEIL_BAND)
+#define VEIL_DEEP (VEIL_IN + VEIL_BAND)
+
+#define VEIL_CELL 16    /* px a side, in which both sides are summed */
+#define VEIL_LEAST 32   /* pixels of a side, counted by their weights, of which each cell has 4; fewer say nothing */
+#define VEIL_ROUGH 3.5f /* levels: what is smoother outside says nothing */
+/* The share of the contrast that is left: of less, too little is seen; more has no veil. */
+#define VEIL_DARKEST 0.45f
+#define VEIL_CLEAREST 1.05f
+#define VEIL_CLEAR 0.93f /* more than this is left, */
+#define VEIL_SAME 4.0f   /* and the colour is as far as that the same: there is no veil */
+/* How far this may differ from its median over the cells, how unlike the cells' quarters may be, and how much more or
+ * less of it there may be than a veil of any colour leaves that makes so much lighter or darker. Where it is none, the
+ * damage has a roughness of its own. */
+#define VEIL_UNLIKE 0.2f
+#define VEIL_UNEVEN 1.6f
+#define VEIL_MORE 0.1f
+#define VEIL_LESS 0.3f
+/* Levels: a picture's colours differ less if it has one tone; a veil's tint from that by more, or it says nothing. */
+#define VEIL_TONE 4.0f
+#define VEIL_TINT 6.0f
+#define VEIL_THICKEST 1.6f /* a veil inside beside what it is at its border */
+
+/* What a cell has of one side of the border. */
+struct veil_side {
+    float count, rgb[3], rough; /* sums: of squares of how far luminance is from the mean of four pixels 2 px away */
+};
+
+struct veil_cell {
+    struct veil_side in, out, all; /* all: all that lies deep enough */
+};
+
+/* A piece of damage in its box of the picture. */
+struct veil {
+    const struct image *picture;
+    const uint8_t *unknown;
+    uint8_t *marked;      /* of the picture: the mask, in which pieces that were looked at have values of their own */
+    struct image *lifted; /* the picture without veils; NULL: it has none yet */
+    int left, top, right, bottom, columns, rows;
+    uint8_t *deep, *away; /* of the box: how far inside, or outside, up to VEIL_DEEP + 1 or VEIL_FAR + 1 */
+    struct veil_cell *cells;
+    float contrast, tint[3]; /* the share that is left; how the picture's colour around it differs from gray */
+    bool toned;              /* there is no other there */
+    bool clear;              /* there is nothing: the piece was taken for damage wrongly */
+};
+
+#define VEIL_PIECE 252 /* that is looked at */
+#define VEIL_OVER 253  /* that was */
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
+
+/* Of thin lines, dust and stains: there is nothing under cracks, and what somebody has painted is to go. */
+static bool veil_kind(uint8_t value)
+{
+    return value == 1 || value == 3 || value == 4;
+}
+
+/* Whether what hangs together with a place, and has its value, is so wide there in both directions that its inside may
+ * be compared with something. */
+static bool veil_wide(const uint8_t *mask, int width, int height, int x, int y)
+{
+    const uint8_t *at = mask + (size_t)y * (size_t)width + x;
+    int across = 1, down = 1;
+    for (int i = 1; i <= x && across <= 2 * VEIL_IN && at[-i] == *at; i++)
+        across++;
+    for (int i = 1; x + i < width && across <= 2 * VEIL_IN && at[i] == *at; i++)
+        across++;
+    for (int i = 1; i <= y && down <= 2 * VEIL_IN && at[-(ptrdiff_t)i * width] == *at; i++)
+        down++;
+    for (int i = 1; y + i < height && down <= 2 * VEIL_IN && at[(ptrdiff_t)i * width] == *at; i++)
+        down++;
+    return across > 2 * VEIL_IN && down > 2 * VEIL_IN;
+}
+
+/* Places that are still to be looked at. */
+struct veil_stack {
+    uint32_t *places;
+    size_t count, room;
+};
+
+static bool veil_push(struct veil_stack *stack, size_t place)
+{
+    if (stack->count == stack->room) {
+        const size_t room = stack->room ? 2 * stack->room : 4096;
+        uint32_t *places = mem_alloc(room, sizeof *places);
+        if (!places)
+            return false;
+        if (stack->count)
+            memcpy(places, stack->places, stack->count * sizeof *places);
+        free(stack->places);
+        stack->places = places;
+        stack->room = room;
+    }
+    stack->places[stack->count++] = (uint32_t)place;
+    return true;
+}
+
+/* Makes of what hangs together with a place, and has its value, VEIL_PIECE, and the box that it lies in. false: out of
+ * memory. */
+static bool veil_collect(struct veil *v, size_t place, struct veil_stack *stack)
+{
+    const int width = v->picture->width, height = v->picture->height;
+    const uint8_t value = v->marked[place];
+    v->left = v->right = (int)(place % (size_t)width);
+    v->top = v->bottom = (int)(place / (size_t)width);
+    v->marked[place] = VEIL_PIECE;
+    bool room = veil_push(stack, place);
+    while (room && stack->count) {
+        const size_t at = stack->places[--stack->count];
+        const int x = (int)(at % (size_t)width), y = (int)(at / (size_t)width);
+        v->left = x < v->left ? x : v->left;
+        v->right = x > v->right ? x : v->right;
+        v->top = y < v->top ? y : v->top;
+        v->bottom = y > v->bottom ? y : v->bottom;
+        for (int i = y > 0 ? y - 1 : 0; i <= y + 1 && i < height; i++)
+            for (int k = x > 0 ? x - 1 : 0; k <= x + 1 && k < width; k++) {
+                const size_t next = (size_t)i * (size_t)width + (size_t)k;
+                if (v->marked[next] != value)
+                    continue;
+                v->marked[next] = VEIL_PIECE;
+                room = room && veil_push(stack, next);
+            }
+    }
+    const int more = VEIL_FAR + 2;
+    v->left = v->left > more ? v->left - more : 0;
+    v->top = v->top > more ? v->top - more : 0;
+    v->right = v->right + 1 + more < width ? v->right + 1 + more : width;
+    v->bottom = v->bottom + 1 + more < height ? v->bottom + 1 + more : height;
+    return room;
+}
+
+static const uint8_t *veil_row(const struct veil *v, const uint8_t *plane, int y)
+{
+    return plane + (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left;
+}
+
+static uint8_t veil_nearer(const uint8_t *at, int x, int width, int other)
+{
+    uint8_t least = at[other];
+    least = x > 0 && at[other - 1] < least ? at[other - 1] : least;
+    return x + 1 < width && at[other + 1] < least ? at[other + 1] : least;
+}
+
+/* Of a plane that is 0 in places, and elsewhere as far as counts: how far those are. */
+static void veil_distances(uint8_t *plane, int width, int height)
+{
+    for (int pass = 0; pass < 2; pass++) /* down, and up */
+        for (int i = 0; i < height; i++)
+            for (int k = 0; k < width; k++) {
+                const int y = pass ? height - 1 - i : i, x = pass ? width - 1 - k : k;
+                uint8_t *at = plane + (size_t)y * (size_t)width + x, least = *at;
+                const int beside = pass ? 1 : -1;
+                if (i > 0) {
+                    const uint8_t near = veil_nearer(at, x, width, beside * width);
+                    least = near + 1 < least ? (uint8_t)(near + 1) : least;
+                }
+                if (k > 0 && at[beside] + 1 < least)
+                    least = (uint8_t)(at[beside] + 1);
+                *at = least;
+            }
+}
+
+/* ---- what is inside and outside ---------------------------------------------------------------------------------- */
+
+static void veil_add(struct veil_side *to, const struct veil_side *side, float weight)
+{
+    to->count += weight * side->count;
+    to->rough += weight * side->rough;
+    for (int c = 0; c < 3; c++)
+        to->rgb[c] += weight * side->rgb[c];
+}
+
+/* A pixel to the side that it lies on. rows: five of the box's pixels, this one's in the middle. */
+static void veil_pixel(struct veil_side *side, const float *const rows[5], int x)
+{
+    const float *rgb = rows[2] + 3 * x;
+    const float rough =
+        repair_luminance(rgb, 1) - (repair_luminance(rgb - 6, 1) + repair_luminance(rgb + 6, 1) +
+                                    repair_luminance(rows[0] + 3 * x, 1) + repair_luminance(rows[4] + 3 * x, 1)) /
+                                       4;
+    const struct veil_side one = {1, {rgb[0], rgb[1], rgb[2]}, rough * rough};
+    veil_add(side, &one, 1);
+}
+
+/* Sums both sides in the cells. ring: room for five rows of the box. */
+static void veil_sum(struct veil *v, float *ring)
+{
+    const int width = v->right - v->left, height = v->bottom - v->top;
+    for (int y = 0; y < height; y++) {
+        repair_row(v->picture, v->top + y, v->left, width, ring + y % 5 * 3 * width);
+        const int at = y - 2; /* the row whose neighbours are all there now */
+        if (at < 2)
+            continue;
+        const float *rows[5];
+        for (int i = 0; i < 5; i++)
+            rows[i] = ring + (at + i - 2) % 5 * 3 * width;
+        const uint8_t *deep = v->deep + (size_t)at * (size_t)width, *away = v->away + (size_t)at * (size_t)width,
+                      *unknown = veil_row(v, v->unknown, at);
+        for (int x = 2; x < width - 2; x++) {
+            struct veil_cell *cell = &v->cells[at / VEIL_CELL * v->columns + x / VEIL_CELL];
+            if (deep[x] > VEIL_DEEP)
+                veil_pixel(&cell->all, rows, x);
+            else if (deep[x] > VEIL_IN)
+                veil_pixel(&cell->in, rows, x);
+            else if (away[x] > VEIL_OUT && away[x] <= VEIL_FAR && !unknown[x])
+                veil_pixel(&cell->out, rows, x);
+        }
+    }
+}
+
+/* Adds to each cell its neighbours, by half as much, and diagonal ones by a quarter. from: room for as many. */
+static void veil_blur(struct veil *v, struct veil_cell *from)
+{
+    memcpy(from, v->cells, sizeof *from * (size_t)v->columns * (size_t)v->rows);
+    for (int y = 0; y < v->rows; y++)
+        for (int x = 0; x < v->columns; x++) {
+            struct veil_cell *to = &v->cells[y * v->columns + x];
+            *to = (struct veil_cell){0};
+            for (int i = y > 0 ? y - 1 : 0; i <= y + 1 && i < v->rows; i++)
+                for (int k = x > 0 ? x - 1 : 0; k <= x + 1 && k < v->columns; k++) {
+                    const float weight = (i == y ? 2.0f : 1.0f) * (k == x ? 2.0f : 1.0f);
+                    veil_add(&to->in, &from[i * v->columns + k].in, weight);
+                    veil_add(&to->out, &from[i * v->columns + k].out, weight);
+                    veil_add(&to->all, &from[i * v->columns + k].all, weight);
+                }
+            veil_add(&to->all, &to->in, 1);
+        }
+}
+
+static bool veil_compares(const struct veil_cell *cell)
+{
+    return cell->in.count >= VEIL_LEAST && cell->out.count >= VEIL_LEAST;
+}
+
+static int veil_order(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Which share of the contrast a veil of any colour leaves at most that makes so much lighter or darker. */
+static float veil_most(const struct veil_side *in, const struct veil_side *out)
+{
+    float most = 1;
+    for (int c = 0; c < 3; c++) {
+        const float was = out->rgb[c] / out->count, is = in->rgb[c] / in->count, room = is > was ? 255 - was : was;
+        most = fminf(most, 1 - fabsf(is - was) / fmaxf(room, 1));
+    }
+    return most;
+}
+
+/* How far the colours of both sides differ. */
+static float veil_step(const struct veil_side *in, const struct veil_side *out)
+{
+    float most = 0;
+    for (int c = 0; c < 3; c++)
+        most = fmaxf(most, fabsf(in->rgb[c] / in->count - out->rgb[c] / out->count));
+    return most;
+}
+
+/* How a side's colour differs from gray. */
+static void veil_tint(const struct veil_side *side, float tint[3])
+{
+    const float light = repair_luminance(side->rgb, 1);
+    for (int c = 0; c < 3; c++)
+        tint[c] = (side->rgb[c] - light) / side->count;
+}
+
+/* Whether the picture has one tint around the piece, so that any other inside is the veil's. */
+static bool veil_toned(const struct veil *v, const float tint[3])
+{
+    float squares = 0, sum = 0;
+    for (int i = 0; i < v->columns * v->rows; i++) {
+        float own[3];
+        if (!veil_compares(&v->cells[i]))
+            continue;
+        veil_tint(&v->cells[i].out, own);
+        for (int c = 0; c < 3; c++)
+            squares += v->cells[i].out.count * (own[c] - tint[c]) * (own[c] - tint[c]);
+        sum += v->cells[i].out.count;
+    }
+    return squares < VEIL_TONE * VEIL_TONE * sum;
+}
+
+/* Sets the contrast. ratios: room for one of each cell. Returns whether the piece is a veil. */
+static bool veil_judge(struct veil *v, float *ratios)
+{
+    struct veil_cell all = {0};
+    size_t count = 0;
+    for (int i = 0; i < v->columns * v->rows; i++) {
+        const struct veil_cell *cell = &v->cells[i];
+        if (!veil_compares(cell))
+            continue;
+        veil_add(&all.in, &cell->in, 1);
+        veil_add(&all.out, &cell->out, 1);
+        ratios[count++] =
+            sqrtf(cell->in.rough / cell->in.count) / fmaxf(sqrtf(cell->out.rough / cell->out.count), 0.1f);
+    }
+    if (count < 2)
+        return false;
+    qsort(ratios, count, sizeof *ratios, veil_order);
+    const float rough = sqrtf(all.out.rough / all.out.count), share = sqrtf(all.in.rough / all.in.count) / rough,
+                least = veil_most(&all.in, &all.out) - share;
+    v->contrast = fminf(share, 1);
+    veil_tint(&all.out, v->tint);
+    v->toned = veil_toned(v, v->tint);
+    v->clear = share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME;
+    return rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
+           fabsf(share - ratios[count / 2]) < VEIL_UNLIKE && ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] &&
+           least > -VEIL_MORE && least < VEIL_LESS;
+}
+
+/* ---- without the veil -------------------------------------------------------------------------------------------- */
+
+/* In a picture of one tone the veil's tint shows how thick it is: as that is in a cell. colour, step: as in
+ * veil_spread.
+ */
+static void veil_thickness(const struct veil *v, const struct veil_side *all, float *colour, size_t step)
+{
+    const float border[3] = {colour[0], colour[step], colour[2 * step]}, light = repair_luminance(border, 1);
+    float tint[3], product = 0, square = 0;
+    veil_tint(all, tint);
+    for (int c = 0; c < 3; c++) {
+        tint[c] -= v->contrast * v->tint[c];
+        product += tint[c] * (border[c] - light);
+        square += (border[c] - light) * (border[c] - light);
+    }
+    if (square < VEIL_TINT * VEIL_TINT)
+        return;
+    const float thick = fminf(fmaxf(product / square, 0), VEIL_THICKEST);
+    colour[3 * step] = fmaxf(1 - thick * (1 - v->contrast), VEIL_DARKEST);
+    veil_tint(all, tint);
+    for (size_t c = 0; c < 3; c++)
+        colour[c * step] = thick * light + tint[c] - colour[3 * step] * v->tint[c];
+}
+
+/* Of the cells, three planes of the veil's colour, and one of the contrast that it leaves. planes: room for another,
+ * and for what pull_push needs. */
+static void veil_spread(const struct veil *v, float *planes)
+{
+    const size_t cells = (size_t)v->columns * (size_t)v->rows;
+    float *unknown = planes + 4 * cells;
+    for (size_t i = 0; i < cells; i++) {
+        const struct veil_cell *cell = &v->cells[i];
+        const bool known = veil_compares(cell);
+        unknown[i] = !known;
+        planes[3 * cells + i] = v->contrast;
+        for (size_t c = 0; c < 3; c++)
+            planes[c * cells + i] =
+                known ? cell->in.rgb[c] / cell->in.count - v->contrast * cell->out.rgb[c] / cell->out.count : 0;
+    }
+    pull_push(planes, unknown, v->rows, v->columns, unknown + cells);
+    for (size_t i = 0; i < cells && v->toned; i++)
+        if (v->cells[i].all.count >= VEIL_LEAST)
+            veil_thickness(v, &v->cells[i].all, planes + i, cells);
+}
+
+/* The same where there is no veil. */
+static void veil_none(const struct veil *v, float *planes)
+{
+    const size_t cells = (size_t)v->columns * (size_t)v->rows;
+    for (size_t i = 0; i < 4 * cells; i++)
+        planes[i] = i < 3 * cells ? 0 : 1;
+}
+
+/* The cells' planes between their middles. */
+static float veil_at(const float *plane, int columns, int rows, float x, float y)
+{
+    x = fminf(fmaxf(x, 0), (float)(columns - 1));
+    y = fminf(fmaxf(y, 0), (float)(rows - 1));
+    const int left = (int)x, top = (int)y, right = left + 1 < columns ? left + 1 : left,
+              below = top + 1 < rows ? top + 1 : top;
+    const float across = x - (float)left, down = y - (float)top;
+    const float *upper = plane + top * columns, *lower = plane + below * columns;
+    const float above = upper[left] + across * (upper[right] - upper[left]),
+                under = lower[left] + across * (lower[right] - lower[left]);
+    return above + down * (under - above);
+}
+
+static void veil_set(const struct image *image, size_t at, float value)
+{
+    const float v = fminf(fmaxf(value, 0), 255);
+    if (image->bits == 16)
+        ((uint16_t *)image->pixels)[at] = (uint16_t)lrintf(v * 257);
+    else
+        ((uint8_t *)image->pixels)[at] = (uint8_t)lrintf(v);
+}
+
+/* Takes the veil away from what is not its border. row: room for one of the box. */
+static void veil_lift(struct veil *v, const float *planes, float *row)
+{
+    const int width = v->right - v->left, height = v->bottom - v->top, cells = v->columns * v->rows,
+              channels = v->picture->channels;
+    for (int y = 0; y < height; y++) {
+        const uint8_t *deep = v->deep + (size_t)y * (size_t)width;
+        const size_t begin = (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left;
+        repair_row(v->picture, v->top + y, v->left, width, row);
+        for (int x = 0; x < width; x++) {
+            if (deep[x] <= VEIL_RIM)
+                continue;
+            const float across = ((float)x + 0.5f) / VEIL_CELL - 0.5f, down = ((float)y + 0.5f) / VEIL_CELL - 0.5f;
+            const float contrast = veil_at(planes + 3 * cells, v->columns, v->rows, across, down);
+            for (int c = 0; c < channels; c++)
+                veil_set(v->lifted, (begin + (size_t)x) * (size_t)channels + (size_t)c,
+                         (row[3 * x + c] - veil_at(planes + c * cells, v->columns, v->rows, across, down)) / contrast);
+            v->marked[begin + (size_t)x] = FILL_SEEN;
+        }
+    }
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+/* A piece, from a place of it on. */
+static enum error_code veil_piece(struct veil *v, size_t place, struct veil_stack *stack, struct error *err)
+{
+    const bool found = veil_collect(v, place, stack);
+    const size_t width = (size_t)(v->right - v->left), height = (size_t)(v->bottom - v->top), box = width * height;
+    v->columns = (int)((width + VEIL_CELL - 1) / VEIL_CELL);
+    v->rows = (int)((height + VEIL_CELL - 1) / VEIL_CELL);
+    const size_t cells = (size_t)v->columns * (size_t)v->rows, rows = 5 * 3 * width,
+                 planes = 5 * cells + pull_push_scratch(v->rows, v->columns);
+    uint8_t *distances = mem_alloc(box, 2);
+    struct veil_cell *both = mem_calloc(2 * cells, sizeof *both);
+    float *room = mem_alloc(rows + planes, sizeof *room);
+    const bool enough = found && distances && both && room;
+    if (enough) {
+        v->deep = distances;
+        v->away = distances + box;
+        v->cells = both;
+        for (size_t i = 0; i < box; i++) {
+            const bool piece = veil_row(v, v->marked, (int)(i / width))[i % width] == VEIL_PIECE;
+            v->deep[i] = piece ? VEIL_DEEP + 1 : 0;
+            v->away[i] = piece ? 0 : VEIL_FAR + 1;
+        }
+        veil_distances(v->deep, (int)width, (int)height);
+        veil_distances(v->away, (int)width, (int)height);
+        veil_sum(v, room);
+        veil_blur(v, both + cells);
+    }
+    for (int y = 0; y < (int)height && enough; y++)
+        for (size_t x = 0; x < width; x++) {
+            uint8_t *at = v->marked + (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left + x;
+            *at = *at == VEIL_PIECE ? VEIL_OVER : *at;
+        }
+    const bool is = enough && veil_judge(v, room);
+    enum error_code code = enough ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+    if (is && !v->lifted)
+        code = fill_copy(v->picture, &v->lifted, err);
+    if (is && code == OK) {
+        if (v->clear)
+            veil_none(v, room + rows);
+        else
+            veil_spread(v, room + rows);
+        veil_lift(v, room + rows, room);
+    }
+    free(distances);
+    free(both);
+    free(room);
+    return code;
+}
+
+enum error_code fill_veils(const struct image *picture, const uint8_t *mask, const uint8_t *unknown,
+                           struct image **lifted, uint8_t **marked, struct error *err)
+{
+    const int width = picture->width, height = picture->height;
+    const size_t pixels = (size_t)width * (size_t)height;
+    struct veil veil = {.picture = picture, .unknown = unknown};
+    struct veil_stack stack = {0};
+    enum error_code code = OK;
+    /* the inside of a piece that has one lies in a square, which has a place of the grid */
+    for (int y = 0; y < height && code == OK; y += 2 * VEIL_IN)
+        for (int x = 0; x < width && code == OK; x += 2 * VEIL_IN) {
+            const size_t place = (size_t)y * (size_t)width + (size_t)x;
+            const uint8_t *now = veil.marked ? veil.marked : mask;
+            if (!veil_kind(now[place]) || !veil_wide(now, width, height, x, y))
+                continue;
+            if (!veil.marked && (veil.marked = mem_alloc(pixels, 1)))
+                memcpy(veil.marked, mask, pixels);
+            code = veil.marked ? veil_piece(&veil, place, &stack, err)
+                               : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+        }
+    free(stack.places);
+    if (code == OK && veil.lifted) {
+        for (size_t i = 0; i < pixels; i++)
+            veil.marked[i] = veil.marked[i] == FILL_SEEN ? FILL_SEEN : unknown[i];
+    } else {
+        image_destroy(&veil.lifted);
+        free(veil.marked);
+        veil.marked = NULL;
+    }
+    *lifted = veil.lifted;
+    *marked = veil.marked;
+    return code;
+}

@@ -1,0 +1,127 @@
+/* What is seen through stains and tape: it comes back as it was, and what hides all is filled. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/pipeline/repair.h"
+#include "tests/common/picture.h"
+#include "tests/common/restoration.h"
+
+enum { W = 320, H = 256, STAIN = 4, CRACK = 2 };
+
+struct veiled {
+    const char *name;
+    int channels, bits;
+    bool colours;        /* the picture has several */
+    float thick, uneven; /* how much of the veil's colour there is; and how much that varies inside */
+    float rgb[3];        /* the veil's colour */
+    uint8_t kind;        /* in the mask */
+    double most; /* levels that what is deep inside may differ from the truth, as a deviation; 0: it is filled */
+};
+
+static bool veil_at(int x, int y, int more)
+{
+    return hypot(x - 130, y - 120) < 70 + more || (x > 250 - more && y > 150 - more && y < 190 + more);
+}
+
+/* A picture with texture at all scales, which the veil does not have. */
+static void truth_of(const struct veiled *of, float *rgb)
+{
+    unsigned seed = 5;
+    for (int i = 0; i < W * H; i++) {
+        const int x = i % W, y = i / W;
+        const float noise = (float)(picture_random(&seed) % 1000) / 1000 - 0.5f,
+                    light = 120 + 20 * sinf((float)x / 29) * cosf((float)y / 33) + 25 * sinf((float)(x + y) / 3) +
+                            30 * noise;
+        for (int c = 0; c < 3; c++)
+            rgb[3 * i + c] = light + (of->colours ? 20 * sinf((float)(x + 60 * c) / 50) : 0);
+    }
+}
+
+static void set(struct image *image, int at, const float *rgb)
+{
+    for (int c = 0; c < image->channels; c++)
+        if (image->bits == 16)
+            ((uint16_t *)image->pixels)[at * image->channels + c] = (uint16_t)lrintf(257 * rgb[c]);
+        else
+            ((uint8_t *)image->pixels)[at * image->channels + c] = (uint8_t)lrintf(rgb[c]);
+}
+
+static float sample(const struct image *image, int i)
+{
+    return image->bits == 16 ? (float)((const uint16_t *)image->pixels)[i] / 257 : ((const uint8_t *)image->pixels)[i];
+}
+
+static void test_veils(void **state)
+{
+    (void)state;
+    static const struct veiled cases[] = {
+        {"tape over a gray print", 3, 8, false, 0.35f, 0.25f, {184, 140, 56}, STAIN, 5.5},
+        {"brown stain", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, 5.5},
+        {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, 3, 5.5},
+        {"bleached, gray", 1, 8, false, 0.3f, 0, {240, 240, 240}, STAIN, 5.5},
+        {"16 bits", 3, 16, true, 0.3f, 0, {200, 180, 150}, STAIN, 5.5},
+        {"no damage", 3, 8, true, 0, 0, {0, 0, 0}, STAIN, 0.5},
+        {"hides all", 3, 8, true, 1, 0, {230, 225, 210}, STAIN, 0},
+        {"hides nearly all", 3, 8, true, 0.8f, 0, {60, 60, 60}, STAIN, 0},
+        {"a torn part", 3, 8, true, 0.4f, 0, {115, 77, 31}, CRACK, 0},
+        {"painted over by the user", 3, 8, true, 0.4f, 0, {115, 77, 31}, DEFECT_GIVEN, 0},
+    };
+    float *truth = malloc(3 * W * H * sizeof *truth);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const struct veiled *of = &cases[k];
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        assert_int_equal(restoration_create(&r, &err), OK);
+        struct step step = {.r = r};
+        r->picture = picture_waves(W, H, of->channels, of->bits);
+        uint8_t *mask = calloc(W, H);
+        truth_of(of, truth);
+        for (int i = 0; i < W * H; i++) {
+            const int x = i % W, y = i / W;
+            const float thick = of->thick * (1 + of->uneven * cosf((float)x / 31));
+            float rgb[3];
+            for (int c = 0; c < 3; c++)
+                rgb[c] =
+                    veil_at(x, y, 0) ? truth[3 * i + c] + thick * (of->rgb[c] - truth[3 * i + c]) : truth[3 * i + c];
+            mask[i] = veil_at(x, y, 2) ? of->kind : 0;
+            set(r->picture, i, rgb);
+        }
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        double squares = 0, left = 0, beyond = 0;
+        int count = 0;
+        for (int i = 0; i < W * H; i++) {
+            const int x = i % W, y = i / W;
+            for (int c = 0; c < of->channels; c++) {
+                const float off = sample(r->picture, of->channels * i + c) - truth[3 * i + c];
+                if (!veil_at(x, y, 2 + REPAIR_FEATHER + 1))
+                    beyond = fmax(beyond, fabsf(off));
+                else if (veil_at(x, y, -6)) {
+                    squares += off * off;
+                    left += powf(of->thick * (of->rgb[c] - truth[3 * i + c]), 2);
+                    count++;
+                }
+            }
+        }
+        const double off = sqrt(squares / count);
+        printf("    %s: %.1f levels off, %.1f before\n", of->name, off, sqrt(left / count));
+        assert_true(beyond <= 0.5 + 1e-3);
+        assert_true(of->most > 0 ? off < of->most : off > 20);
+        free(mask);
+        restoration_destroy(&r);
+    }
+    free(truth);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_veils),
+    };
+    return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
+}
