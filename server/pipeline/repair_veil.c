@@ -25,8 +25,13 @@
 /* The share of the contrast that is left: of less, too little is seen; more has no veil. */
 #define VEIL_DARKEST 0.45f
 #define VEIL_CLEAREST 1.05f
-#define VEIL_CLEAR 0.93f /* more than this is left, */
-#define VEIL_SAME 4.0f   /* and the colour is as far as that the same: there is no veil */
+/* There is no veil, and no damage, if more than this is left and the colour is as far as that the same; or if it is so
+ * at a good part of the border of a spot, which must end somewhere. */
+#define VEIL_CLEAR 0.93f
+#define VEIL_SAME 4.0f /* levels */
+#define VEIL_OPEN 0.25f
+#define VEIL_OPEN_SAME 3.0f
+#define VEIL_OPEN_CELLS 6 /* at least */
 /* How far this may differ from its median over the cells, how unlike the cells' quarters may be, and how much more or
  * less of it there may be than a veil of any colour leaves that makes so much lighter or darker. Where it is none, the
  * damage has a roughness of its own. */
@@ -54,6 +59,7 @@ struct veil {
     const uint8_t *unknown;
     uint8_t *marked;      /* of the picture: the mask, in which pieces that were looked at have values of their own */
     struct image *lifted; /* the picture without veils; NULL: it has none yet */
+    uint8_t kind;         /* in the mask */
     int left, top, right, bottom, columns, rows;
     uint8_t *deep, *away; /* of the box: how far inside, or outside, up to VEIL_DEEP + 1 or VEIL_FAR + 1 */
     struct veil_cell *cells;
@@ -62,6 +68,7 @@ struct veil {
     bool clear;              /* there is nothing: the piece was taken for damage wrongly */
 };
 
+#define VEIL_SPOT 3    /* dust and spots */
 #define VEIL_PIECE 252 /* that is looked at */
 #define VEIL_OVER 253  /* that was */
 
@@ -70,7 +77,7 @@ struct veil {
 /* Of thin lines, dust and stains: there is nothing under cracks, and what somebody has painted is to go. */
 static bool veil_kind(uint8_t value)
 {
-    return value == 1 || value == 3 || value == 4;
+    return value == 1 || value == VEIL_SPOT || value == 4;
 }
 
 /* Whether what hangs together with a place, and has its value, is so wide there in both directions that its inside may
@@ -118,7 +125,7 @@ static bool veil_push(struct veil_stack *stack, size_t place)
 static bool veil_collect(struct veil *v, size_t place, struct veil_stack *stack)
 {
     const int width = v->picture->width, height = v->picture->height;
-    const uint8_t value = v->marked[place];
+    const uint8_t value = v->kind = v->marked[place];
     v->left = v->right = (int)(place % (size_t)width);
     v->top = v->bottom = (int)(place / (size_t)width);
     v->marked[place] = VEIL_PIECE;
@@ -304,13 +311,14 @@ static bool veil_toned(const struct veil *v, const float tint[3])
 static bool veil_judge(struct veil *v, float *ratios)
 {
     struct veil_cell all = {0};
-    size_t count = 0;
+    size_t count = 0, same = 0;
     for (int i = 0; i < v->columns * v->rows; i++) {
         const struct veil_cell *cell = &v->cells[i];
         if (!veil_compares(cell))
             continue;
         veil_add(&all.in, &cell->in, 1);
         veil_add(&all.out, &cell->out, 1);
+        same += veil_step(&cell->in, &cell->out) < VEIL_OPEN_SAME;
         ratios[count++] =
             sqrtf(cell->in.rough / cell->in.count) / fmaxf(sqrtf(cell->out.rough / cell->out.count), 0.1f);
     }
@@ -322,10 +330,11 @@ static bool veil_judge(struct veil *v, float *ratios)
     v->contrast = fminf(share, 1);
     veil_tint(&all.out, v->tint);
     v->toned = veil_toned(v, v->tint);
-    v->clear = share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME;
-    return rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
-           fabsf(share - ratios[count / 2]) < VEIL_UNLIKE && ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] &&
-           least > -VEIL_MORE && least < VEIL_LESS;
+    const bool open = v->kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS && (float)same > VEIL_OPEN * (float)count;
+    v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
+    return open || (rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
+                    fabsf(share - ratios[count / 2]) < VEIL_UNLIKE &&
+                    ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && least > -VEIL_MORE && least < VEIL_LESS);
 }
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */

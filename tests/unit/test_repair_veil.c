@@ -118,10 +118,37 @@ static void test_veils(void **state)
     free(truth);
 }
 
+/* A white patch that lies in part over white: what is no spot there is not filled, and a spot that ends all around is.
+ */
+static void test_open(void **state)
+{
+    (void)state;
+    for (int open = 0; open < 2; open++) {
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        assert_int_equal(restoration_create(&r, &err), OK);
+        struct step step = {.r = r};
+        r->picture = picture_waves(W, H, 3, 8);
+        uint8_t *mask = calloc(W, H), *pixels = r->picture->pixels;
+        for (int i = 0; i < W * H; i++) {
+            const int x = i % W, y = i / W;
+            const bool spot = x > 100 && x < 180 && y > 90 && y < 150, cloth = open && y > 90;
+            mask[i] = spot ? 3 : 0;
+            memset(pixels + 3 * i, spot || cloth ? 235 : 60 + x / 16, 3);
+        }
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        assert_true(open ? pixels[3 * (140 * W + 140)] == 235 : pixels[3 * (120 * W + 140)] < 100);
+        assert_true(!open || pixels[3 * (100 * W + 140)] == 235);
+        free(mask);
+        restoration_destroy(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_veils),
+        cmocka_unit_test(test_open),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
