@@ -428,8 +428,7 @@ TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DU
 
 # Most worn prints have a hair and nothing else: a faint line must be found without other damage that speaks for it. So many
 # pictures have one kind alone, this often each.
-ALONE, ALONE_KINDS = 0.5, (0.38, 0.22, 0.22, 0.18)
-OFTEN = {"folds": 1.8, "stains": 1.5, "tape": 1.5}  # so many times as often as SORTS has it: those that are found least
+ALONE, ALONE_KINDS = 0.5, (0.42, 0.25, 0.25, 0.08)
 
 
 def harm(p, masks, damaged, only=None, entire=False):
@@ -437,14 +436,12 @@ def harm(p, masks, damaged, only=None, entire=False):
     one kind alone."""
     c = p.c
     has = {}
-    often = OFTEN if entire else {}
     alone = torch.full_like(damaged, False)
     kind = torch.full((p.n,), -1, device=p.device)
     if entire:
         alone, kind = c.flag(ALONE), c.index(*ALONE_KINDS)
     if only is None:
         for name, its, share in SORTS:
-            share = share * often.get(name, 1)
             has[name] = damaged & torch.where(alone, (kind == its) & c.flag(0.3 + share), c.flag(share))
     else:
         names = TEST_SORTS[only]
