@@ -23,7 +23,7 @@
 #define VEIL_LEAST 32   /* pixels of a side, counted by their weights, of which each cell has 4; fewer say nothing */
 #define VEIL_ROUGH 3.5f /* levels: what is smoother outside says nothing */
 /* The share of the contrast that is left: of less, too little is seen; more has no veil. */
-#define VEIL_DARKEST 0.45f
+#define VEIL_DARKEST 0.4f
 #define VEIL_CLEAREST 1.05f
 /* There is no veil, and no damage, if more than this is left and the colour is as far as that the same; or if it is so
  * at a good part of the border of a spot, which must end somewhere. */
@@ -32,13 +32,11 @@
 #define VEIL_OPEN 0.25f
 #define VEIL_OPEN_SAME 3.0f
 #define VEIL_OPEN_CELLS 6 /* at least */
-/* How far this may differ from its median over the cells, how unlike the cells' quarters may be, and how much more or
- * less of it there may be than a veil of any colour leaves that makes so much lighter or darker. Where it is none, the
- * damage has a roughness of its own. */
-#define VEIL_UNLIKE 0.2f
-#define VEIL_UNEVEN 1.6f
+/* How unlike the cells' quarters may be, and how much more or less of the contrast may be left than by a veil of any
+ * colour that makes so much lighter or darker. Where there is none, the damage has a roughness of its own. */
+#define VEIL_UNEVEN 1.9f
 #define VEIL_MORE 0.1f
-#define VEIL_LESS 0.3f
+#define VEIL_LESS 0.2f
 /* Levels: a picture's colours differ less if it has one tone; a veil's tint from that by more, or it says nothing. */
 #define VEIL_TONE 4.0f
 #define VEIL_TINT 6.0f
@@ -325,7 +323,7 @@ static bool veil_judge(struct veil *v, float *ratios)
     if (count < 2)
         return false;
     qsort(ratios, count, sizeof *ratios, veil_order);
-    const float rough = sqrtf(all.out.rough / all.out.count), share = sqrtf(all.in.rough / all.in.count) / rough,
+    const float rough = sqrtf(all.out.rough / all.out.count), share = ratios[count / 2],
                 least = veil_most(&all.in, &all.out) - share;
     v->contrast = fminf(share, 1);
     veil_tint(&all.out, v->tint);
@@ -333,7 +331,6 @@ static bool veil_judge(struct veil *v, float *ratios)
     const bool open = v->kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS && (float)same > VEIL_OPEN * (float)count;
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
     return open || (rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
-                    fabsf(share - ratios[count / 2]) < VEIL_UNLIKE &&
                     ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && least > -VEIL_MORE && least < VEIL_LESS);
 }
 
@@ -423,7 +420,7 @@ static void veil_lift(struct veil *v, const float *planes, float *row)
         const size_t begin = (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left;
         repair_row(v->picture, v->top + y, v->left, width, row);
         for (int x = 0; x < width; x++) {
-            if (deep[x] <= VEIL_RIM)
+            if (deep[x] <= (v->clear ? 0 : VEIL_RIM))
                 continue;
             const float across = ((float)x + 0.5f) / VEIL_CELL - 0.5f, down = ((float)y + 0.5f) / VEIL_CELL - 0.5f;
             const float contrast = veil_at(planes + 3 * cells, v->columns, v->rows, across, down);
