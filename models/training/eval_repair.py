@@ -9,7 +9,8 @@ Photos, faces and masks are held out, the generator's seeds are others than the 
 - PSNR of the filled pixels on tiles with held-out masks (opacity times a light gray), for the true mask grown by 1 px, and
   for the one that repair=auto finds; Telea's and Navier–Stokes' fill get the same masks;
 - of how many damaged pictures the whole is nearer to the truth after repair=auto than before it; of the tiles also after
-  repair=true.
+  repair=true;
+- the same of whole pictures with all kinds of damage, as the generator mixes them.
 --sheets DIR writes seven pictures of each sort of tiles there, before and after repair=auto and as they were, at 100 %.
 --gray takes the colours from all pictures, as a scan without colour does.
 --model FILE puts that detector in place of the built-in one, --filler FILE that filler.
@@ -33,6 +34,8 @@ from models.training.networks_damage import KINDS
 
 SORTS = ("thin", "crack", "dust", "blob", "wide")  # of the tiles' masks
 ASKED = "repair=true"
+PARTS = ("found", "clean", "fill", "mixed")
+MIXED_SIDES = (512, 1024)
 DRAWN = ("drawings", "pages", "hair", "cloth")
 
 
@@ -210,6 +213,37 @@ def filling(program, args, tiles, masks, wholes):
                 table(f"{sort}, {name} mask", part)
 
 
+def mixed(program, args, photos, masks, wholes):
+    """Whole pictures, damaged in any way; those on which nothing can be seen do not count."""
+    for side in MIXED_SIDES:
+        folder, truths, generator = f"{args.work}/mixed_{side}", {}, torch.Generator().manual_seed(9300 + side)
+        for i in range(args.limit or 96):
+            made = damage.make(photos, masks, 1, side, generator, damaged=1.0, decoys=0.5, gray=float(args.gray))
+            save(made["picture"][0], f"{folder}/{i:03d}.png")
+            if (made["label"] == damage.YES).any():
+                truths[f"{i:03d}"] = (made["clean"][0] * 255).round().byte()
+        for repair in ("auto", "true"):
+            program(folder, f"{folder}_{repair}", "--repair", repair)
+            gains = wholes.setdefault(f"{side} px{f', {ASKED}' if repair == 'true' else ''}", [])
+            for name, truth in truths.items():
+                after = program.result(f"{folder}_{repair}", name, truth)[0]
+                gains.append(level(after, truth / 255) - level(load(f"{folder}/{name}.png"), truth / 255))
+
+
+def report(what, wholes):
+    """How many came nearer, by sort and in all."""
+    for name, gains in wholes.items():
+        gains = np.array(gains)
+        print(f"{what}, {name}: nearer to the truth {100 * (gains > 0).mean():.0f} %, the same "
+              f"{100 * (gains == 0).mean():.0f} %, {gains.mean():+.2f} dB, the worst {gains.min():+.2f} dB", flush=True)
+    for asked in (False, True):
+        parts = [np.array(g) for name, g in wholes.items() if name.endswith(ASKED) == asked]
+        if parts:
+            gains = np.concatenate(parts)
+            print(f"{what}, all {len(gains)}{f', {ASKED}' if asked else ''}: nearer to the truth "
+                  f"{100 * (gains > 0).mean():.1f} %, farther from it {100 * (gains < 0).mean():.1f} %", flush=True)
+
+
 @torch.no_grad()
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,7 +255,7 @@ def main():
     parser.add_argument("--model", default="")
     parser.add_argument("--filler", default="")
     parser.add_argument("--device", default="")
-    parser.add_argument("--parts", nargs="+", default=["found", "clean", "fill"], choices=["found", "clean", "fill"])
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--limit", type=int, default=0, help="only so many pictures of each set")
     parser.add_argument("--gray", action="store_true", help="all pictures without colour")
     parser.add_argument("--sheets", default="")
@@ -237,16 +271,11 @@ def main():
             alarms(program, args, photos)
         if "fill" in args.parts:
             filling(program, args, photos.pictures, masks, wholes)
-        for name, gains in wholes.items():
-            gains = np.array(gains)
-            print(f"whole picture, {name}: nearer to the truth {100 * (gains > 0).mean():.0f} %, the same "
-                  f"{100 * (gains == 0).mean():.0f} %, {gains.mean():+.2f} dB, the worst {gains.min():+.2f} dB", flush=True)
-        for asked in (False, True):
-            parts = [np.array(g) for name, g in wholes.items() if name.endswith(ASKED) == asked]
-            if parts:
-                gains = np.concatenate(parts)
-                print(f"whole picture, all {len(gains)}{f', {ASKED}' if asked else ''}: nearer to the truth "
-                      f"{100 * (gains > 0).mean():.1f} %, farther from it {100 * (gains < 0).mean():.1f} %", flush=True)
+        report("whole picture", wholes)
+        if "mixed" in args.parts:
+            wholes = {}
+            mixed(program, args, photos, masks, wholes)
+            report("mixed damage", wholes)
 
 
 if __name__ == "__main__":
