@@ -247,6 +247,15 @@ static void repair_whites(const struct restoration *r, bool white[256])
         white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
 }
 
+/* What a mask's gray says: a kind of defect, or no more than that there is one. */
+static uint8_t repair_kind_of(uint8_t gray)
+{
+    uint8_t kind = 1;
+    while (kind < DEFECT_GIVEN && defect_grays[kind] != gray)
+        kind++;
+    return kind;
+}
+
 /* How many of the found defects of a kind hang together in the mask, if all count or those that are not all white. room:
  * for three bytes a pixel. */
 static enum error_code repair_groups(const struct restoration *r, const uint8_t *mask, const bool white[256], int kind,
@@ -312,6 +321,9 @@ static enum error_code repair_combine(struct restoration *r, uint8_t *mask, uint
     defect_count(mask, r->picture->width, r->picture->height, counts);
     repair_shares(r, counts);
     r->damage.sent = true;
+    for (size_t i = 0; i < pixels; i++) /* a stain that was sent back is repaired as one, but was not found */
+        if (mask[i] == DEFECT_GIVEN)
+            mask[i] = unknown[i] = repair_kind_of(sent[i]);
     if (!any)
         restoration_note(r, "empty-mask", "nothing of the mask is white, so nothing was filled or left out by it");
     return code;

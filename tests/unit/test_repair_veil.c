@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "server/image/defect.h"
 #include "server/pipeline/repair.h"
 #include "tests/common/picture.h"
 #include "tests/common/restoration.h"
@@ -118,6 +119,42 @@ static void test_veils(void **state)
     free(truth);
 }
 
+/* A mask that was sent says by its grays what is a stain; what is white in it is filled. */
+static void test_sent(void **state)
+{
+    (void)state;
+    static const struct veiled stain = {"", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, 0};
+    float *truth = malloc(3 * W * H * sizeof *truth);
+    truth_of(&stain, truth);
+    for (int white = 0; white < 2; white++) {
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        assert_int_equal(restoration_create(&r, &err), OK);
+        struct step step = {.r = r};
+        r->picture = picture_waves(W, H, 3, 8);
+        assert_int_equal(image_create(&r->mask, W, H, 1, 8, false, &err), OK);
+        r->options.mask_kinds = true;
+        for (int i = 0; i < W * H; i++) {
+            const int x = i % W, y = i / W;
+            float rgb[3];
+            for (int c = 0; c < 3; c++)
+                rgb[c] = truth[3 * i + c] + (veil_at(x, y, 0) ? stain.thick * (stain.rgb[c] - truth[3 * i + c]) : 0);
+            set(r->picture, i, rgb);
+            ((uint8_t *)r->mask->pixels)[i] = !veil_at(x, y, 2) ? 0 : white ? 255 : defect_grays[STAIN];
+        }
+        assert_int_equal(repair_step(&step, &err), OK);
+        double off = 0;
+        for (int i = 0; i < 3 * W * H; i++)
+            off += veil_at(i / 3 % W, i / 3 / W, -6) ? fabs(sample(r->picture, i) - truth[i]) / (3 * W * H) : 0;
+        printf("    a %s mask: %.2f\n", white ? "white" : "stain's", off);
+        assert_true(white ? off > 2.5 : off < 1);
+        assert_int_equal(((uint8_t *)r->mask->pixels)[120 * W + 130], white ? 255 : defect_grays[STAIN]);
+        assert_true(r->damage.given && r->damage.shares[STAIN - 1] == 0);
+        restoration_destroy(&r);
+    }
+    free(truth);
+}
+
 /* A white patch that lies in part over white: what is no spot there is not filled, and a spot that ends all around is.
  */
 static void test_open(void **state)
@@ -149,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_veils),
         cmocka_unit_test(test_open),
+        cmocka_unit_test(test_sent),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
