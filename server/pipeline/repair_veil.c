@@ -19,6 +19,7 @@
 #define VEIL_FAR (VEIL_OUT + VEIL_BAND)
 #define VEIL_DEEP (VEIL_IN + VEIL_BAND)
 
+#define VEIL_SIDE 13    /* px of a square that lies in all pieces that are looked at: they are no lines */
 #define VEIL_CELL 16    /* px a side, in which both sides are summed */
 #define VEIL_LEAST 32   /* pixels of a side, counted by their weights, of which each cell has 4; fewer say nothing */
 #define VEIL_ROUGH 3.5f /* levels: what is smoother outside says nothing */
@@ -72,27 +73,39 @@ struct veil {
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
-/* Of thin lines, dust and stains: there is nothing under cracks, and what somebody has painted is to go. */
+/* Of spots and stains: there is nothing under scratches and cracks, and what somebody has painted is to go. */
 static bool veil_kind(uint8_t value)
 {
-    return value == 1 || value == VEIL_SPOT || value == 4;
+    return value == VEIL_SPOT || value == 4;
 }
 
-/* Whether what hangs together with a place, and has its value, is so wide there in both directions that its inside may
- * be compared with something. */
+/* How far a value goes on from a place in steps of so many bytes, up to VEIL_SIDE - 1, of the `room` that there are. */
+static int veil_run(const uint8_t *at, ptrdiff_t step, int room)
+{
+    int run = 0;
+    while (run < room && run < VEIL_SIDE - 1 && at[(run + 1) * step] == *at)
+        run++;
+    return run;
+}
+
+/* Whether a square of VEIL_SIDE around a place has its value. Lines end at the first look: they are narrow. */
 static bool veil_wide(const uint8_t *mask, int width, int height, int x, int y)
 {
     const uint8_t *at = mask + (size_t)y * (size_t)width + x;
-    int across = 1, down = 1;
-    for (int i = 1; i <= x && across <= 2 * VEIL_IN && at[-i] == *at; i++)
-        across++;
-    for (int i = 1; x + i < width && across <= 2 * VEIL_IN && at[i] == *at; i++)
-        across++;
-    for (int i = 1; i <= y && down <= 2 * VEIL_IN && at[-(ptrdiff_t)i * width] == *at; i++)
-        down++;
-    for (int i = 1; y + i < height && down <= 2 * VEIL_IN && at[(ptrdiff_t)i * width] == *at; i++)
-        down++;
-    return across > 2 * VEIL_IN && down > 2 * VEIL_IN;
+    const int left = veil_run(at, -1, x), right = veil_run(at, 1, width - 1 - x),
+              up = veil_run(at, -(ptrdiff_t)width, y), down = veil_run(at, width, height - 1 - y);
+    for (int i = VEIL_SIDE - 1 - down > 0 ? VEIL_SIDE - 1 - down : 0; i <= up && left + right + 1 >= VEIL_SIDE; i++)
+        for (int k = VEIL_SIDE - 1 - right > 0 ? VEIL_SIDE - 1 - right : 0; k <= left; k++) {
+            const uint8_t *corner = at - (ptrdiff_t)i * width - k;
+            int rows = 0;
+            while (rows < VEIL_SIDE && *corner == *at && veil_run(corner, 1, VEIL_SIDE - 1) == VEIL_SIDE - 1) {
+                rows++;
+                corner += width;
+            }
+            if (rows == VEIL_SIDE)
+                return true;
+        }
+    return false;
 }
 
 /* Places that are still to be looked at. */
@@ -491,9 +504,8 @@ enum error_code fill_veils(const struct image *picture, const uint8_t *mask, con
     struct veil veil = {.picture = picture, .unknown = unknown};
     struct veil_stack stack = {0};
     enum error_code code = OK;
-    /* the inside of a piece that has one lies in a square, which has a place of the grid */
-    for (int y = 0; y < height && code == OK; y += 2 * VEIL_IN)
-        for (int x = 0; x < width && code == OK; x += 2 * VEIL_IN) {
+    for (int y = 0; y < height && code == OK; y += VEIL_SIDE) /* any such square has a place of the grid */
+        for (int x = 0; x < width && code == OK; x += VEIL_SIDE) {
             const size_t place = (size_t)y * (size_t)width + (size_t)x;
             const uint8_t *now = veil.marked ? veil.marked : mask;
             if (!veil_kind(now[place]) || !veil_wide(now, width, height, x, y))
