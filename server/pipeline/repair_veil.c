@@ -25,6 +25,7 @@
 #define VEIL_ROUGH 3.5f /* levels: what is smoother outside says nothing */
 /* The share of the contrast that is left: of less, too little is seen; more has no veil. */
 #define VEIL_DARKEST 0.4f
+#define VEIL_LEAST_SEEN 0.25f /* of a channel */
 #define VEIL_CLEAREST 1.05f
 /* There is no veil, and no damage, if more than this is left and the colour is as far as that the same; or if it is so
  * at a good part of the border of a spot, which must end somewhere. */
@@ -33,10 +34,11 @@
 #define VEIL_OPEN 0.25f
 #define VEIL_OPEN_SAME 3.0f
 #define VEIL_OPEN_CELLS 6 /* at least */
-/* How unlike the cells' quarters may be, and how much more or less of the contrast may be left than by a veil of any
- * colour that makes so much lighter or darker. Where there is none, the damage has a roughness of its own. */
+/* How unlike the cells' quarters may be; how much more of the contrast may be left than by a veil of any colour that
+ * makes so much lighter or darker, or the damage has a roughness of its own; and how much less than one that changes
+ * the colour so, or the damage hides. Stains that take away light, such as tea, leave less of some channels. */
 #define VEIL_UNEVEN 1.9f
-#define VEIL_MORE 0.1f
+#define VEIL_MORE 0.13f
 #define VEIL_LESS 0.2f
 /* Levels: a picture's colours differ less if it has one tone; a veil's tint from that by more, or it says nothing. */
 #define VEIL_TONE 4.0f
@@ -45,7 +47,9 @@
 
 /* What a cell has of one side of the border. */
 struct veil_side {
-    float count, rgb[3], rough; /* sums: of squares of how far luminance is from the mean of four pixels 2 px away */
+    float count, rgb[3];
+    float rough[4]; /* sums of squares of how far red, green, blue and luminance are from the mean of four pixels 2 px
+                       away */
 };
 
 struct veil_cell {
@@ -62,9 +66,11 @@ struct veil {
     int left, top, right, bottom, columns, rows;
     uint8_t *deep, *away; /* of the box: how far inside, or outside, up to VEIL_DEEP + 1 or VEIL_FAR + 1 */
     struct veil_cell *cells;
-    float contrast, tint[3]; /* the share that is left; how the picture's colour around it differs from gray */
-    bool toned;              /* there is no other there */
-    bool clear;              /* there is nothing: the piece was taken for damage wrongly */
+    float contrast[3]; /* the share that is left */
+    float tone[3]
+              [2]; /* how the picture's colour around it differs from gray, and by how much more where it is lighter */
+    bool toned;    /* there is no other there */
+    bool clear;    /* there is nothing: the piece was taken for damage wrongly */
 };
 
 #define VEIL_SPOT 3    /* dust and spots */
@@ -201,20 +207,25 @@ static void veil_distances(uint8_t *plane, int width, int height)
 static void veil_add(struct veil_side *to, const struct veil_side *side, float weight)
 {
     to->count += weight * side->count;
-    to->rough += weight * side->rough;
     for (int c = 0; c < 3; c++)
         to->rgb[c] += weight * side->rgb[c];
+    for (int c = 0; c < 4; c++)
+        to->rough[c] += weight * side->rough[c];
 }
 
 /* A pixel to the side that it lies on. rows: five of the box's pixels, this one's in the middle. */
 static void veil_pixel(struct veil_side *side, const float *const rows[5], int x)
 {
     const float *rgb = rows[2] + 3 * x;
-    const float rough =
-        repair_luminance(rgb, 1) - (repair_luminance(rgb - 6, 1) + repair_luminance(rgb + 6, 1) +
-                                    repair_luminance(rows[0] + 3 * x, 1) + repair_luminance(rows[4] + 3 * x, 1)) /
-                                       4;
-    const struct veil_side one = {1, {rgb[0], rgb[1], rgb[2]}, rough * rough};
+    struct veil_side one = {.count = 1};
+    float rough[4];
+    for (int c = 0; c < 3; c++) {
+        one.rgb[c] = rgb[c];
+        rough[c] = rgb[c] - (rgb[c - 6] + rgb[c + 6] + rows[0][3 * x + c] + rows[4][3 * x + c]) / 4;
+    }
+    rough[3] = repair_luminance(rough, 1);
+    for (int c = 0; c < 4; c++)
+        one.rough[c] = rough[c] * rough[c];
     veil_add(side, &one, 1);
 }
 
@@ -274,15 +285,19 @@ static int veil_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Which share of the contrast a veil of any colour leaves at most that makes so much lighter or darker. */
-static float veil_most(const struct veil_side *in, const struct veil_side *out)
+/* Which share of the contrast a veil of any colour leaves at most that changes a light so. */
+static float veil_most(float is, float was)
 {
-    float most = 1;
-    for (int c = 0; c < 3; c++) {
-        const float was = out->rgb[c] / out->count, is = in->rgb[c] / in->count, room = is > was ? 255 - was : was;
-        most = fminf(most, 1 - fabsf(is - was) / fmaxf(room, 1));
-    }
-    return most;
+    return 1 - fabsf(is - was) / fmaxf(is > was ? 255 - was : was, 1);
+}
+
+/* The same of both sides' luminance; and, in *channel, of the channel that has least. */
+static float veil_most_of(const struct veil_side *in, const struct veil_side *out, float *channel)
+{
+    *channel = 1;
+    for (int c = 0; c < 3; c++)
+        *channel = fminf(*channel, veil_most(in->rgb[c] / in->count, out->rgb[c] / out->count));
+    return veil_most(repair_luminance(in->rgb, 1) / in->count, repair_luminance(out->rgb, 1) / out->count);
 }
 
 /* How far the colours of both sides differ. */
@@ -294,31 +309,60 @@ static float veil_step(const struct veil_side *in, const struct veil_side *out)
     return most;
 }
 
-/* How a side's colour differs from gray. */
-static void veil_tint(const struct veil_side *side, float tint[3])
+/* How much smoother a channel (3: luminance) is inside: sorted, of the cells that compare. Returns how many. */
+static size_t veil_ratios(const struct veil *v, int channel, float *ratios)
+{
+    size_t count = 0;
+    for (int i = 0; i < v->columns * v->rows; i++) {
+        const struct veil_side *in = &v->cells[i].in, *out = &v->cells[i].out;
+        if (veil_compares(&v->cells[i]))
+            ratios[count++] =
+                sqrtf(in->rough[channel] / in->count) / fmaxf(sqrtf(out->rough[channel] / out->count), 0.1f);
+    }
+    qsort(ratios, count, sizeof *ratios, veil_order);
+    return count;
+}
+
+/* How a side's colour differs from gray. Returns how light it is. */
+static float veil_tint(const struct veil_side *side, float tint[3])
 {
     const float light = repair_luminance(side->rgb, 1);
     for (int c = 0; c < 3; c++)
         tint[c] = (side->rgb[c] - light) / side->count;
+    return light / side->count;
 }
 
-/* Whether the picture has one tint around the piece, so that any other inside is the veil's. */
-static bool veil_toned(const struct veil *v, const float tint[3])
+/* Sets the tone that the picture has around the piece, a line through the cells by least squares, and whether they are
+ * near enough to it for any other tint inside to be the veil's. */
+static void veil_tone(struct veil *v)
 {
-    float squares = 0, sum = 0;
+    double count = 0, light = 0, lights = 0, tints[3] = {0}, products[3] = {0}, squares = 0, all = 0;
     for (int i = 0; i < v->columns * v->rows; i++) {
+        const struct veil_side *out = &v->cells[i].out;
         float own[3];
         if (!veil_compares(&v->cells[i]))
             continue;
-        veil_tint(&v->cells[i].out, own);
-        for (int c = 0; c < 3; c++)
-            squares += v->cells[i].out.count * (own[c] - tint[c]) * (own[c] - tint[c]);
-        sum += v->cells[i].out.count;
+        const float at = veil_tint(out, own);
+        count += out->count;
+        light += out->count * at;
+        lights += out->count * at * at;
+        for (int c = 0; c < 3; c++) {
+            tints[c] += out->count * own[c];
+            products[c] += out->count * at * own[c];
+            squares += out->count * own[c] * own[c];
+        }
     }
-    return squares < VEIL_TONE * VEIL_TONE * sum;
+    const double spread = lights - light * light / count;
+    for (int c = 0; c < 3; c++) {
+        const double slope = (products[c] - light * tints[c] / count) / (spread + count); /* flat if all is alike */
+        v->tone[c][1] = (float)slope;
+        v->tone[c][0] = (float)((tints[c] - slope * light) / count);
+        all += tints[c] * tints[c] / count + slope * (products[c] - light * tints[c] / count);
+    }
+    v->toned = squares - all < VEIL_TONE * VEIL_TONE * count;
 }
 
-/* Sets the contrast. ratios: room for one of each cell. Returns whether the piece is a veil. */
+/* Sets the contrasts. ratios: room for one of each cell. Returns whether the piece is to be lifted. */
 static bool veil_judge(struct veil *v, float *ratios)
 {
     struct veil_cell all = {0};
@@ -330,61 +374,85 @@ static bool veil_judge(struct veil *v, float *ratios)
         veil_add(&all.in, &cell->in, 1);
         veil_add(&all.out, &cell->out, 1);
         same += veil_step(&cell->in, &cell->out) < VEIL_OPEN_SAME;
-        ratios[count++] =
-            sqrtf(cell->in.rough / cell->in.count) / fmaxf(sqrtf(cell->out.rough / cell->out.count), 0.1f);
+        count++;
     }
     if (count < 2)
         return false;
-    qsort(ratios, count, sizeof *ratios, veil_order);
-    const float rough = sqrtf(all.out.rough / all.out.count), share = ratios[count / 2],
-                least = veil_most(&all.in, &all.out) - share;
-    v->contrast = fminf(share, 1);
-    veil_tint(&all.out, v->tint);
-    v->toned = veil_toned(v, v->tint);
-    const bool open = v->kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS && (float)same > VEIL_OPEN * (float)count;
+    for (int c = 0; c < 3; c++) {
+        veil_ratios(v, c, ratios);
+        v->contrast[c] = fminf(fmaxf(ratios[count / 2], VEIL_LEAST_SEEN), 1);
+    }
+    veil_ratios(v, 3, ratios);
+    veil_tone(v);
+    float channel;
+    const float rough = sqrtf(all.out.rough[3] / all.out.count), share = ratios[count / 2],
+                most = veil_most_of(&all.in, &all.out, &channel);
+    const bool open = v->kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS && (float)same > VEIL_OPEN * (float)count &&
+                      (share > VEIL_CLEAR || rough < VEIL_ROUGH);
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
     return open || (rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
-                    ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && least > -VEIL_MORE && least < VEIL_LESS);
+                    ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && share < most + VEIL_MORE &&
+                    share > channel - VEIL_LESS);
 }
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */
+
+/* What a veil of that thickness leaves of a cell's light, and its tint but for the picture's own. */
+static float veil_below(const struct veil *v, const float all[3], const float *colour, size_t step, float thick,
+                        float tint[3])
+{
+    float was[3];
+    for (size_t c = 0; c < 3; c++)
+        was[c] = (all[c] - thick * colour[c * step]) / (1 - thick * (1 - v->contrast[c]));
+    const float light = repair_luminance(was, 1);
+    for (int c = 0; c < 3; c++)
+        tint[c] = v->tone[c][0] + v->tone[c][1] * light;
+    return light;
+}
 
 /* In a picture of one tone the veil's tint shows how thick it is: as that is in a cell. colour, step: as in
  * veil_spread.
  */
 static void veil_thickness(const struct veil *v, const struct veil_side *all, float *colour, size_t step)
 {
-    const float border[3] = {colour[0], colour[step], colour[2 * step]}, light = repair_luminance(border, 1);
-    float tint[3], product = 0, square = 0;
-    veil_tint(all, tint);
+    float mean[3], tint[3], shift[3], product = 0, square = 0;
+    for (int c = 0; c < 3; c++)
+        mean[c] = all->rgb[c] / all->count;
+    float light = veil_below(v, mean, colour, step, 1, tint);
+    for (size_t c = 0; c < 3; c++)
+        shift[c] = colour[c * step] + v->contrast[c] * (light + tint[c]);
+    const float seen = repair_luminance(mean, 1), made = repair_luminance(shift, 1);
     for (int c = 0; c < 3; c++) {
-        tint[c] -= v->contrast * v->tint[c];
-        product += tint[c] * (border[c] - light);
-        square += (border[c] - light) * (border[c] - light);
+        const float is = mean[c] - seen - tint[c], would = shift[c] - made - tint[c];
+        product += is * would;
+        square += would * would;
     }
     if (square < VEIL_TINT * VEIL_TINT)
         return;
     const float thick = fminf(fmaxf(product / square, 0), VEIL_THICKEST);
-    colour[3 * step] = fmaxf(1 - thick * (1 - v->contrast), VEIL_DARKEST);
-    veil_tint(all, tint);
-    for (size_t c = 0; c < 3; c++)
-        colour[c * step] = thick * light + tint[c] - colour[3 * step] * v->tint[c];
+    light = veil_below(v, mean, colour, step, thick, tint);
+    for (size_t c = 0; c < 3; c++) {
+        const float contrast = fmaxf(1 - thick * (1 - v->contrast[c]), VEIL_LEAST_SEEN);
+        colour[(3 + c) * step] = contrast;
+        colour[c * step] = mean[c] - contrast * (light + tint[c]);
+    }
 }
 
-/* Of the cells, three planes of the veil's colour, and one of the contrast that it leaves. planes: room for another,
+/* Of the cells, three planes of the veil's colour, and three of the contrast that it leaves. planes: room for another,
  * and for what pull_push needs. */
 static void veil_spread(const struct veil *v, float *planes)
 {
     const size_t cells = (size_t)v->columns * (size_t)v->rows;
-    float *unknown = planes + 4 * cells;
+    float *unknown = planes + 6 * cells;
     for (size_t i = 0; i < cells; i++) {
         const struct veil_cell *cell = &v->cells[i];
         const bool known = veil_compares(cell);
         unknown[i] = !known;
-        planes[3 * cells + i] = v->contrast;
-        for (size_t c = 0; c < 3; c++)
+        for (size_t c = 0; c < 3; c++) {
+            planes[(3 + c) * cells + i] = v->contrast[c];
             planes[c * cells + i] =
-                known ? cell->in.rgb[c] / cell->in.count - v->contrast * cell->out.rgb[c] / cell->out.count : 0;
+                known ? cell->in.rgb[c] / cell->in.count - v->contrast[c] * cell->out.rgb[c] / cell->out.count : 0;
+        }
     }
     pull_push(planes, unknown, v->rows, v->columns, unknown + cells);
     for (size_t i = 0; i < cells && v->toned; i++)
@@ -396,7 +464,7 @@ static void veil_spread(const struct veil *v, float *planes)
 static void veil_none(const struct veil *v, float *planes)
 {
     const size_t cells = (size_t)v->columns * (size_t)v->rows;
-    for (size_t i = 0; i < 4 * cells; i++)
+    for (size_t i = 0; i < 6 * cells; i++)
         planes[i] = i < 3 * cells ? 0 : 1;
 }
 
@@ -436,10 +504,10 @@ static void veil_lift(struct veil *v, const float *planes, float *row)
             if (deep[x] <= (v->clear ? 0 : VEIL_RIM))
                 continue;
             const float across = ((float)x + 0.5f) / VEIL_CELL - 0.5f, down = ((float)y + 0.5f) / VEIL_CELL - 0.5f;
-            const float contrast = veil_at(planes + 3 * cells, v->columns, v->rows, across, down);
             for (int c = 0; c < channels; c++)
                 veil_set(v->lifted, (begin + (size_t)x) * (size_t)channels + (size_t)c,
-                         (row[3 * x + c] - veil_at(planes + c * cells, v->columns, v->rows, across, down)) / contrast);
+                         (row[3 * x + c] - veil_at(planes + c * cells, v->columns, v->rows, across, down)) /
+                             veil_at(planes + (3 + c) * cells, v->columns, v->rows, across, down));
             v->marked[begin + (size_t)x] = FILL_SEEN;
         }
     }
@@ -455,7 +523,7 @@ static enum error_code veil_piece(struct veil *v, size_t place, struct veil_stac
     v->columns = (int)((width + VEIL_CELL - 1) / VEIL_CELL);
     v->rows = (int)((height + VEIL_CELL - 1) / VEIL_CELL);
     const size_t cells = (size_t)v->columns * (size_t)v->rows, rows = 5 * 3 * width,
-                 planes = 5 * cells + pull_push_scratch(v->rows, v->columns);
+                 planes = 7 * cells + pull_push_scratch(v->rows, v->columns);
     uint8_t *distances = mem_alloc(box, 2);
     struct veil_cell *both = mem_calloc(2 * cells, sizeof *both);
     float *room = mem_alloc(rows + planes, sizeof *room);
