@@ -397,17 +397,10 @@ static bool veil_judge(struct veil *v, float *ratios)
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */
 
-/* What a veil of that thickness leaves of a cell's light, and its tint but for the picture's own. */
-static float veil_below(const struct veil *v, const float all[3], const float *colour, size_t step, float thick,
-                        float tint[3])
+/* How the picture's colour around the piece differs from gray at a luminance. */
+static float veil_tone_at(const struct veil *v, int c, float light)
 {
-    float was[3];
-    for (size_t c = 0; c < 3; c++)
-        was[c] = (all[c] - thick * colour[c * step]) / (1 - thick * (1 - v->contrast[c]));
-    const float light = repair_luminance(was, 1);
-    for (int c = 0; c < 3; c++)
-        tint[c] = v->tone[c][0] + v->tone[c][1] * light;
-    return light;
+    return v->tone[c][0] + v->tone[c][1] * light;
 }
 
 /* In a picture of one tone the veil's tint shows how thick it is: as that is in a cell. colour, step: as in
@@ -415,26 +408,26 @@ static float veil_below(const struct veil *v, const float all[3], const float *c
  */
 static void veil_thickness(const struct veil *v, const struct veil_side *all, float *colour, size_t step)
 {
-    float mean[3], tint[3], shift[3], product = 0, square = 0;
-    for (int c = 0; c < 3; c++)
-        mean[c] = all->rgb[c] / all->count;
-    float light = veil_below(v, mean, colour, step, 1, tint);
-    for (size_t c = 0; c < 3; c++)
-        shift[c] = colour[c * step] + v->contrast[c] * (light + tint[c]);
-    const float seen = repair_luminance(mean, 1), made = repair_luminance(shift, 1);
+    float mean[3], was[3], would[3], product = 0, square = 0;
     for (int c = 0; c < 3; c++) {
-        const float is = mean[c] - seen - tint[c], would = shift[c] - made - tint[c];
-        product += is * would;
-        square += would * would;
+        mean[c] = all->rgb[c] / all->count;
+        was[c] = (mean[c] - colour[(size_t)c * step]) / v->contrast[c];
+    }
+    const float light = repair_luminance(was, 1);
+    for (int c = 0; c < 3; c++)
+        would[c] = colour[(size_t)c * step] + v->contrast[c] * (light + veil_tone_at(v, c, light));
+    const float seen = repair_luminance(mean, 1), made = repair_luminance(would, 1);
+    for (int c = 0; c < 3; c++) {
+        const float own = veil_tone_at(v, c, light), is = mean[c] - seen - own, may = would[c] - made - own;
+        product += is * may;
+        square += may * may;
     }
     if (square < VEIL_TINT * VEIL_TINT)
         return;
     const float thick = fminf(fmaxf(product / square, 0), VEIL_THICKEST);
-    light = veil_below(v, mean, colour, step, thick, tint);
     for (size_t c = 0; c < 3; c++) {
-        const float contrast = fmaxf(1 - thick * (1 - v->contrast[c]), VEIL_LEAST_SEEN);
-        colour[(3 + c) * step] = contrast;
-        colour[c * step] = mean[c] - contrast * (light + tint[c]);
+        colour[(3 + c) * step] = fmaxf(1 - thick * (1 - v->contrast[c]), VEIL_LEAST_SEEN);
+        colour[c * step] *= thick;
     }
 }
 
@@ -504,10 +497,14 @@ static void veil_lift(struct veil *v, const float *planes, float *row)
             if (deep[x] <= (v->clear ? 0 : VEIL_RIM))
                 continue;
             const float across = ((float)x + 0.5f) / VEIL_CELL - 0.5f, down = ((float)y + 0.5f) / VEIL_CELL - 0.5f;
+            float rgb[3];
+            for (int c = 0; c < 3; c++)
+                rgb[c] = (row[3 * x + c] - veil_at(planes + c * cells, v->columns, v->rows, across, down)) /
+                         veil_at(planes + (3 + c) * cells, v->columns, v->rows, across, down);
+            const float light = repair_luminance(rgb, 1);
             for (int c = 0; c < channels; c++)
                 veil_set(v->lifted, (begin + (size_t)x) * (size_t)channels + (size_t)c,
-                         (row[3 * x + c] - veil_at(planes + c * cells, v->columns, v->rows, across, down)) /
-                             veil_at(planes + (3 + c) * cells, v->columns, v->rows, across, down));
+                         v->toned && !v->clear ? light + veil_tone_at(v, c, light) : rgb[c]);
             v->marked[begin + (size_t)x] = FILL_SEEN;
         }
     }
