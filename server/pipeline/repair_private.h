@@ -1,5 +1,5 @@
 /* What the files of the fill share: its windows (repair_window.c, repair_grain.c), what is seen through damage
- * (repair_veil.c) or deep in holes (repair_inner.c), and the pixels that change (repair_change.c).
+ * (repair_veil.c, repair_piece.c) or deep in holes (repair_inner.c), and the pixels that change (repair_change.c).
  * Thread-safety: as step.h; different windows may be worked on by different threads. */
 #ifndef SERVER_PIPELINE_REPAIR_PRIVATE_H
 #define SERVER_PIPELINE_REPAIR_PRIVATE_H
@@ -123,6 +123,31 @@ void fill_take(struct fill_window *w, int y);
 
 /* A copy of a picture's pixels. */
 enum error_code fill_copy(const struct image *picture, struct image **out, struct error *err) MUST_CHECK;
+
+/* ---- pieces of a mask ---------------------------------------------------------------------------------------------
+ */
+
+struct fill_piece {
+    uint8_t kind;                 /* its value */
+    int left, top, right, bottom; /* the box that it lies in */
+};
+
+/* Places that are still to be looked at; none at first. The list is to be freed. */
+struct fill_places {
+    uint32_t *list;
+    size_t count, room;
+};
+
+/* Whether a square of that side around a place has its value. Any such square has a place whose coordinates are
+ * multiples of the side. Lines are told at the first look: they are narrow. */
+#define FILL_PIECE_SIDE 13
+bool fill_piece_wide(const uint8_t *mask, int width, int height, int x, int y);
+/* Gives another value to the piece that has a place, and tells its box, with `more` px around it. false: out of memory.
+ */
+bool fill_piece_collect(uint8_t *mask, int width, int height, int x, int y, uint8_t value, int more,
+                        struct fill_piece *piece, struct fill_places *places);
+/* Of a plane that is 0 in places, and elsewhere as far as counts: how far those are, to the side or diagonally. */
+void fill_distances(uint8_t *plane, int width, int height);
 
 /* ---- what is seen through damage ---------------------------------------------------------------------------------
  */

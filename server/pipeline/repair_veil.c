@@ -19,7 +19,6 @@
 #define VEIL_FAR (VEIL_OUT + VEIL_BAND)
 #define VEIL_DEEP (VEIL_IN + VEIL_BAND)
 
-#define VEIL_SIDE 13    /* px of a square that lies in all pieces that are looked at: they are no lines */
 #define VEIL_CELL 16    /* px a side, in which both sides are summed */
 #define VEIL_LEAST 32   /* pixels of a side, counted by their weights, of which each cell has 4; fewer say nothing */
 #define VEIL_ROUGH 3.5f /* levels: what is smoother outside says nothing */
@@ -43,13 +42,14 @@
 /* Levels: a picture's colours differ less if it has one tone; a veil's tint from that by more, or it says nothing. */
 #define VEIL_TONE 4.0f
 #define VEIL_TINT 6.0f
+#define VEIL_TONE_FAR 12.0f /* of such a share of the picture, that has stains elsewhere, too */
+#define VEIL_TONE_MOST 0.7f
 #define VEIL_THICKEST 1.6f /* a veil inside beside what it is at its border */
 
 /* What a cell has of one side of the border. */
 struct veil_side {
-    float count, rgb[3];
-    float rough[4]; /* sums of squares of how far red, green, blue and luminance are from the mean of four pixels 2 px
-                       away */
+    float count, rgb[3]; /* sums, as is the other */
+    float rough[4];      /* squares of how far R, G, B and luminance are from the mean of four pixels 2 px away */
 };
 
 struct veil_cell {
@@ -62,22 +62,19 @@ struct veil {
     const uint8_t *unknown;
     uint8_t *marked;      /* of the picture: the mask, in which pieces that were looked at have values of their own */
     struct image *lifted; /* the picture without veils; NULL: it has none yet */
-    uint8_t kind;         /* in the mask */
-    int left, top, right, bottom, columns, rows;
+    struct fill_piece piece;
+    int columns, rows;    /* of the cells */
     uint8_t *deep, *away; /* of the box: how far inside, or outside, up to VEIL_DEEP + 1 or VEIL_FAR + 1 */
     struct veil_cell *cells;
     float contrast[3]; /* the share that is left */
-    float tone[3]
-              [2]; /* how the picture's colour around it differs from gray, and by how much more where it is lighter */
-    bool toned;    /* there is no other there */
-    bool clear;    /* there is nothing: the piece was taken for damage wrongly */
+    float tone[3][2];  /* how the picture differs from gray around it, and by how much more where it is lighter */
+    bool toned;        /* there is no other there */
+    bool clear;        /* there is nothing: the piece was taken for damage wrongly */
 };
 
 #define VEIL_SPOT 3    /* dust and spots */
 #define VEIL_PIECE 252 /* that is looked at */
 #define VEIL_OVER 253  /* that was */
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 /* Of spots and stains: there is nothing under scratches and cracks, and what somebody has painted is to go. */
 static bool veil_kind(uint8_t value)
@@ -85,121 +82,9 @@ static bool veil_kind(uint8_t value)
     return value == VEIL_SPOT || value == 4;
 }
 
-/* How far a value goes on from a place in steps of so many bytes, up to VEIL_SIDE - 1, of the `room` that there are. */
-static int veil_run(const uint8_t *at, ptrdiff_t step, int room)
-{
-    int run = 0;
-    while (run < room && run < VEIL_SIDE - 1 && at[(run + 1) * step] == *at)
-        run++;
-    return run;
-}
-
-/* Whether a square of VEIL_SIDE around a place has its value. Lines end at the first look: they are narrow. */
-static bool veil_wide(const uint8_t *mask, int width, int height, int x, int y)
-{
-    const uint8_t *at = mask + (size_t)y * (size_t)width + x;
-    const int left = veil_run(at, -1, x), right = veil_run(at, 1, width - 1 - x),
-              up = veil_run(at, -(ptrdiff_t)width, y), down = veil_run(at, width, height - 1 - y);
-    for (int i = VEIL_SIDE - 1 - down > 0 ? VEIL_SIDE - 1 - down : 0; i <= up && left + right + 1 >= VEIL_SIDE; i++)
-        for (int k = VEIL_SIDE - 1 - right > 0 ? VEIL_SIDE - 1 - right : 0; k <= left; k++) {
-            const uint8_t *corner = at - (ptrdiff_t)i * width - k;
-            int rows = 0;
-            while (rows < VEIL_SIDE && *corner == *at && veil_run(corner, 1, VEIL_SIDE - 1) == VEIL_SIDE - 1) {
-                rows++;
-                corner += width;
-            }
-            if (rows == VEIL_SIDE)
-                return true;
-        }
-    return false;
-}
-
-/* Places that are still to be looked at. */
-struct veil_stack {
-    uint32_t *places;
-    size_t count, room;
-};
-
-static bool veil_push(struct veil_stack *stack, size_t place)
-{
-    if (stack->count == stack->room) {
-        const size_t room = stack->room ? 2 * stack->room : 4096;
-        uint32_t *places = mem_alloc(room, sizeof *places);
-        if (!places)
-            return false;
-        if (stack->count)
-            memcpy(places, stack->places, stack->count * sizeof *places);
-        free(stack->places);
-        stack->places = places;
-        stack->room = room;
-    }
-    stack->places[stack->count++] = (uint32_t)place;
-    return true;
-}
-
-/* Makes of what hangs together with a place, and has its value, VEIL_PIECE, and the box that it lies in. false: out of
- * memory. */
-static bool veil_collect(struct veil *v, size_t place, struct veil_stack *stack)
-{
-    const int width = v->picture->width, height = v->picture->height;
-    const uint8_t value = v->kind = v->marked[place];
-    v->left = v->right = (int)(place % (size_t)width);
-    v->top = v->bottom = (int)(place / (size_t)width);
-    v->marked[place] = VEIL_PIECE;
-    bool room = veil_push(stack, place);
-    while (room && stack->count) {
-        const size_t at = stack->places[--stack->count];
-        const int x = (int)(at % (size_t)width), y = (int)(at / (size_t)width);
-        v->left = x < v->left ? x : v->left;
-        v->right = x > v->right ? x : v->right;
-        v->top = y < v->top ? y : v->top;
-        v->bottom = y > v->bottom ? y : v->bottom;
-        for (int i = y > 0 ? y - 1 : 0; i <= y + 1 && i < height; i++)
-            for (int k = x > 0 ? x - 1 : 0; k <= x + 1 && k < width; k++) {
-                const size_t next = (size_t)i * (size_t)width + (size_t)k;
-                if (v->marked[next] != value)
-                    continue;
-                v->marked[next] = VEIL_PIECE;
-                room = room && veil_push(stack, next);
-            }
-    }
-    const int more = VEIL_FAR + 2;
-    v->left = v->left > more ? v->left - more : 0;
-    v->top = v->top > more ? v->top - more : 0;
-    v->right = v->right + 1 + more < width ? v->right + 1 + more : width;
-    v->bottom = v->bottom + 1 + more < height ? v->bottom + 1 + more : height;
-    return room;
-}
-
 static const uint8_t *veil_row(const struct veil *v, const uint8_t *plane, int y)
 {
-    return plane + (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left;
-}
-
-static uint8_t veil_nearer(const uint8_t *at, int x, int width, int other)
-{
-    uint8_t least = at[other];
-    least = x > 0 && at[other - 1] < least ? at[other - 1] : least;
-    return x + 1 < width && at[other + 1] < least ? at[other + 1] : least;
-}
-
-/* Of a plane that is 0 in places, and elsewhere as far as counts: how far those are. */
-static void veil_distances(uint8_t *plane, int width, int height)
-{
-    for (int pass = 0; pass < 2; pass++) /* down, and up */
-        for (int i = 0; i < height; i++)
-            for (int k = 0; k < width; k++) {
-                const int y = pass ? height - 1 - i : i, x = pass ? width - 1 - k : k;
-                uint8_t *at = plane + (size_t)y * (size_t)width + x, least = *at;
-                const int beside = pass ? 1 : -1;
-                if (i > 0) {
-                    const uint8_t near = veil_nearer(at, x, width, beside * width);
-                    least = near + 1 < least ? (uint8_t)(near + 1) : least;
-                }
-                if (k > 0 && at[beside] + 1 < least)
-                    least = (uint8_t)(at[beside] + 1);
-                *at = least;
-            }
+    return plane + (size_t)(v->piece.top + y) * (size_t)v->picture->width + (size_t)v->piece.left;
 }
 
 /* ---- what is inside and outside ---------------------------------------------------------------------------------- */
@@ -232,9 +117,9 @@ static void veil_pixel(struct veil_side *side, const float *const rows[5], int x
 /* Sums both sides in the cells. ring: room for five rows of the box. */
 static void veil_sum(struct veil *v, float *ring)
 {
-    const int width = v->right - v->left, height = v->bottom - v->top;
+    const int width = v->piece.right - v->piece.left, height = v->piece.bottom - v->piece.top;
     for (int y = 0; y < height; y++) {
-        repair_row(v->picture, v->top + y, v->left, width, ring + y % 5 * 3 * width);
+        repair_row(v->picture, v->piece.top + y, v->piece.left, width, ring + y % 5 * 3 * width);
         const int at = y - 2; /* the row whose neighbours are all there now */
         if (at < 2)
             continue;
@@ -309,8 +194,8 @@ static float veil_step(const struct veil_side *in, const struct veil_side *out)
     return most;
 }
 
-/* How much smoother a channel (3: luminance) is inside: sorted, of the cells that compare. Returns how many. */
-static size_t veil_ratios(const struct veil *v, int channel, float *ratios)
+/* How much smoother a channel (3: luminance) is inside: sorted, of the cells that compare. */
+static void veil_ratios(const struct veil *v, int channel, float *ratios)
 {
     size_t count = 0;
     for (int i = 0; i < v->columns * v->rows; i++) {
@@ -320,7 +205,6 @@ static size_t veil_ratios(const struct veil *v, int channel, float *ratios)
                 sqrtf(in->rough[channel] / in->count) / fmaxf(sqrtf(out->rough[channel] / out->count), 0.1f);
     }
     qsort(ratios, count, sizeof *ratios, veil_order);
-    return count;
 }
 
 /* How a side's colour differs from gray. Returns how light it is. */
@@ -330,6 +214,34 @@ static float veil_tint(const struct veil_side *side, float tint[3])
     for (int c = 0; c < 3; c++)
         tint[c] = (side->rgb[c] - light) / side->count;
     return light / side->count;
+}
+
+/* How the picture's colour around the piece differs from gray at a luminance. */
+static float veil_tone_at(const struct veil *v, int c, float light)
+{
+    return v->tone[c][0] + v->tone[c][1] * light;
+}
+
+/* Whether most of the picture has that tone: of a colour picture only a part may have none. */
+static bool veil_all_toned(const struct veil *v)
+{
+    enum { STEP = 8 };
+    float row[3 * STEP];
+    int near = 0, count = 0;
+    for (int y = 0; y < v->picture->height; y += STEP)
+        for (int x = 0; x + STEP <= v->picture->width; x += 2 * STEP) {
+            struct veil_side mean = {.count = STEP};
+            float tint[3], off = 0;
+            repair_row(v->picture, y, x, STEP, row);
+            for (int i = 0; i < 3 * STEP; i++)
+                mean.rgb[i % 3] += row[i];
+            const float light = veil_tint(&mean, tint);
+            for (int c = 0; c < 3; c++)
+                off = fmaxf(off, fabsf(tint[c] - veil_tone_at(v, c, light)));
+            near += off < VEIL_TONE_FAR;
+            count++;
+        }
+    return (float)near > VEIL_TONE_MOST * (float)count;
 }
 
 /* Sets the tone that the picture has around the piece, a line through the cells by least squares, and whether they are
@@ -359,7 +271,7 @@ static void veil_tone(struct veil *v)
         v->tone[c][0] = (float)((tints[c] - slope * light) / count);
         all += tints[c] * tints[c] / count + slope * (products[c] - light * tints[c] / count);
     }
-    v->toned = squares - all < VEIL_TONE * VEIL_TONE * count;
+    v->toned = squares - all < VEIL_TONE * VEIL_TONE * count && veil_all_toned(v);
 }
 
 /* Sets the contrasts. ratios: room for one of each cell. Returns whether the piece is to be lifted. */
@@ -387,8 +299,8 @@ static bool veil_judge(struct veil *v, float *ratios)
     float channel;
     const float rough = sqrtf(all.out.rough[3] / all.out.count), share = ratios[count / 2],
                 most = veil_most_of(&all.in, &all.out, &channel);
-    const bool open = v->kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS && (float)same > VEIL_OPEN * (float)count &&
-                      (share > VEIL_CLEAR || rough < VEIL_ROUGH);
+    const bool open = v->piece.kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS &&
+                      (float)same > VEIL_OPEN * (float)count && (share > VEIL_CLEAR || rough < VEIL_ROUGH);
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
     return open || (rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
                     ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && share < most + VEIL_MORE &&
@@ -397,15 +309,7 @@ static bool veil_judge(struct veil *v, float *ratios)
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */
 
-/* How the picture's colour around the piece differs from gray at a luminance. */
-static float veil_tone_at(const struct veil *v, int c, float light)
-{
-    return v->tone[c][0] + v->tone[c][1] * light;
-}
-
-/* In a picture of one tone the veil's tint shows how thick it is: as that is in a cell. colour, step: as in
- * veil_spread.
- */
+/* In a picture of one tone the veil's tint shows how thick it is: as that is in a cell. colour: as in veil_spread. */
 static void veil_thickness(const struct veil *v, const struct veil_side *all, float *colour, size_t step)
 {
     float mean[3], was[3], would[3], product = 0, square = 0;
@@ -453,14 +357,6 @@ static void veil_spread(const struct veil *v, float *planes)
             veil_thickness(v, &v->cells[i].all, planes + i, cells);
 }
 
-/* The same where there is no veil. */
-static void veil_none(const struct veil *v, float *planes)
-{
-    const size_t cells = (size_t)v->columns * (size_t)v->rows;
-    for (size_t i = 0; i < 6 * cells; i++)
-        planes[i] = i < 3 * cells ? 0 : 1;
-}
-
 /* The cells' planes between their middles. */
 static float veil_at(const float *plane, int columns, int rows, float x, float y)
 {
@@ -484,17 +380,20 @@ static void veil_set(const struct image *image, size_t at, float value)
         ((uint8_t *)image->pixels)[at] = (uint8_t)lrintf(v);
 }
 
-/* Takes the veil away from what is not its border. row: room for one of the box. */
+/* Takes the veil away from what is not its border; if there is none, nothing. row: room for one of the box. */
 static void veil_lift(struct veil *v, const float *planes, float *row)
 {
-    const int width = v->right - v->left, height = v->bottom - v->top, cells = v->columns * v->rows,
-              channels = v->picture->channels;
+    const int width = v->piece.right - v->piece.left, height = v->piece.bottom - v->piece.top,
+              cells = v->columns * v->rows, channels = v->picture->channels;
     for (int y = 0; y < height; y++) {
         const uint8_t *deep = v->deep + (size_t)y * (size_t)width;
-        const size_t begin = (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left;
-        repair_row(v->picture, v->top + y, v->left, width, row);
+        const size_t begin = (size_t)(v->piece.top + y) * (size_t)v->picture->width + (size_t)v->piece.left;
+        repair_row(v->picture, v->piece.top + y, v->piece.left, width, row);
         for (int x = 0; x < width; x++) {
             if (deep[x] <= (v->clear ? 0 : VEIL_RIM))
+                continue;
+            v->marked[begin + (size_t)x] = FILL_SEEN;
+            if (v->clear)
                 continue;
             const float across = ((float)x + 0.5f) / VEIL_CELL - 0.5f, down = ((float)y + 0.5f) / VEIL_CELL - 0.5f;
             float rgb[3];
@@ -504,19 +403,20 @@ static void veil_lift(struct veil *v, const float *planes, float *row)
             const float light = repair_luminance(rgb, 1);
             for (int c = 0; c < channels; c++)
                 veil_set(v->lifted, (begin + (size_t)x) * (size_t)channels + (size_t)c,
-                         v->toned && !v->clear ? light + veil_tone_at(v, c, light) : rgb[c]);
-            v->marked[begin + (size_t)x] = FILL_SEEN;
+                         v->toned ? light + veil_tone_at(v, c, light) : rgb[c]);
         }
     }
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
-/* A piece, from a place of it on. */
-static enum error_code veil_piece(struct veil *v, size_t place, struct veil_stack *stack, struct error *err)
+/* The piece that has that place. */
+static enum error_code veil_piece(struct veil *v, int x, int y, struct fill_places *places, struct error *err)
 {
-    const bool found = veil_collect(v, place, stack);
-    const size_t width = (size_t)(v->right - v->left), height = (size_t)(v->bottom - v->top), box = width * height;
+    const bool found = fill_piece_collect(v->marked, v->picture->width, v->picture->height, x, y, VEIL_PIECE,
+                                          VEIL_FAR + 2, &v->piece, places);
+    const size_t width = (size_t)(v->piece.right - v->piece.left), height = (size_t)(v->piece.bottom - v->piece.top),
+                 box = width * height;
     v->columns = (int)((width + VEIL_CELL - 1) / VEIL_CELL);
     v->rows = (int)((height + VEIL_CELL - 1) / VEIL_CELL);
     const size_t cells = (size_t)v->columns * (size_t)v->rows, rows = 5 * 3 * width,
@@ -534,24 +434,22 @@ static enum error_code veil_piece(struct veil *v, size_t place, struct veil_stac
             v->deep[i] = piece ? VEIL_DEEP + 1 : 0;
             v->away[i] = piece ? 0 : VEIL_FAR + 1;
         }
-        veil_distances(v->deep, (int)width, (int)height);
-        veil_distances(v->away, (int)width, (int)height);
+        fill_distances(v->deep, (int)width, (int)height);
+        fill_distances(v->away, (int)width, (int)height);
         veil_sum(v, room);
         veil_blur(v, both + cells);
     }
-    for (int y = 0; y < (int)height && enough; y++)
-        for (size_t x = 0; x < width; x++) {
-            uint8_t *at = v->marked + (size_t)(v->top + y) * (size_t)v->picture->width + (size_t)v->left + x;
-            *at = *at == VEIL_PIECE ? VEIL_OVER : *at;
-        }
+    for (size_t i = 0; i < box && enough; i++) {
+        uint8_t *at = v->marked + ((size_t)v->piece.top + i / width) * (size_t)v->picture->width +
+                      (size_t)v->piece.left + i % width;
+        *at = *at == VEIL_PIECE ? VEIL_OVER : *at;
+    }
     const bool is = enough && veil_judge(v, room);
     enum error_code code = enough ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
     if (is && !v->lifted)
         code = fill_copy(v->picture, &v->lifted, err);
     if (is && code == OK) {
-        if (v->clear)
-            veil_none(v, room + rows);
-        else
+        if (!v->clear)
             veil_spread(v, room + rows);
         veil_lift(v, room + rows, room);
     }
@@ -567,20 +465,20 @@ enum error_code fill_veils(const struct image *picture, const uint8_t *mask, con
     const int width = picture->width, height = picture->height;
     const size_t pixels = (size_t)width * (size_t)height;
     struct veil veil = {.picture = picture, .unknown = unknown};
-    struct veil_stack stack = {0};
+    struct fill_places places = {0};
     enum error_code code = OK;
-    for (int y = 0; y < height && code == OK; y += VEIL_SIDE) /* any such square has a place of the grid */
-        for (int x = 0; x < width && code == OK; x += VEIL_SIDE) {
+    for (int y = 0; y < height && code == OK; y += FILL_PIECE_SIDE) /* any such square has a place of the grid */
+        for (int x = 0; x < width && code == OK; x += FILL_PIECE_SIDE) {
             const size_t place = (size_t)y * (size_t)width + (size_t)x;
             const uint8_t *now = veil.marked ? veil.marked : mask;
-            if (!veil_kind(now[place]) || !veil_wide(now, width, height, x, y))
+            if (!veil_kind(now[place]) || !fill_piece_wide(now, width, height, x, y))
                 continue;
             if (!veil.marked && (veil.marked = mem_alloc(pixels, 1)))
                 memcpy(veil.marked, mask, pixels);
-            code = veil.marked ? veil_piece(&veil, place, &stack, err)
+            code = veil.marked ? veil_piece(&veil, x, y, &places, err)
                                : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
         }
-    free(stack.places);
+    free(places.list);
     if (code == OK && veil.lifted) {
         for (size_t i = 0; i < pixels; i++)
             veil.marked[i] = veil.marked[i] == FILL_SEEN ? FILL_SEEN : unknown[i];
