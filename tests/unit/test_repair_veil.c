@@ -192,12 +192,52 @@ static void test_open(void **state)
     }
 }
 
+/* Pictures of any size, down to pieces that are all of it: nothing beyond the mask and what is beside it changes. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    unsigned seed = 9;
+    for (int n = 0; n < 120; n++) {
+        const int width = 1 + (int)(picture_random(&seed) % 70), height = 1 + (int)(picture_random(&seed) % 70);
+        struct error err = ERROR_INIT;
+        struct restoration *r;
+        assert_int_equal(restoration_create(&r, &err), OK);
+        struct step step = {.r = r};
+        r->picture = picture_waves(width, height, n % 3 ? 3 : 1, n % 2 ? 8 : 16);
+        const size_t bytes = (size_t)width * (size_t)height * (n % 3 ? 3 : 1) * (n % 2 ? 1 : 2);
+        uint8_t *mask = calloc((size_t)width, (size_t)height), *before = malloc(bytes);
+        memcpy(before, r->picture->pixels, bytes);
+        for (int box = 0; box < 3; box++) {
+            const int left = (int)(picture_random(&seed) % 60) - 5, top = (int)(picture_random(&seed) % 60) - 5,
+                      side = (int)(picture_random(&seed) % 40);
+            for (int y = top < 0 ? 0 : top; y < top + side && y < height; y++)
+                for (int x = left < 0 ? 0 : left; x < left + side && x < width; x++)
+                    mask[y * width + x] = (uint8_t)(1 + (n + box) % DEFECT_GIVEN);
+        }
+        if (n % 5) /* else it may all be a hole */
+            mask[0] = 0;
+        assert_int_equal(repair_fill(&step, mask, NULL, 1, &err), OK);
+        const size_t px = bytes / ((size_t)width * (size_t)height);
+        for (int i = 0; i < width * height; i++) {
+            bool near = false;
+            for (int y = i / width - REPAIR_FEATHER; y <= i / width + REPAIR_FEATHER; y++)
+                for (int x = i % width - REPAIR_FEATHER; x <= i % width + REPAIR_FEATHER; x++)
+                    near = near || (x >= 0 && y >= 0 && x < width && y < height && mask[y * width + x]);
+            assert_true(near || !memcmp(before + px * (size_t)i, (uint8_t *)r->picture->pixels + px * (size_t)i, px));
+        }
+        free(before);
+        free(mask);
+        restoration_destroy(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_veils),
         cmocka_unit_test(test_open),
         cmocka_unit_test(test_sent),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, restoration_begin, restoration_end);
 }
