@@ -39,6 +39,13 @@
 #define VEIL_UNEVEN 1.9f
 #define VEIL_MORE 0.13f
 #define VEIL_LESS 0.2f
+/* The cells' means outside must differ by so many levels, and those inside be as like them as this correlation says, to
+ * tell the contrast. */
+#define VEIL_SPREAD 15.0
+#define VEIL_SURE 0.35f /* of each channel: of less, too little is seen */
+#define VEIL_LIKE 0.78
+#define VEIL_ROUGHER 1.2f /* so many times as rough inside it is dirt */
+#define VEIL_MANY 24      /* cells: of fewer, some are like each other by chance */
 /* Levels: a picture's colours differ less if it has one tone; a veil's tint from that by more, or it says nothing. */
 #define VEIL_TONE 4.0f
 #define VEIL_TINT 6.0f
@@ -274,6 +281,36 @@ static void veil_tone(struct veil *v)
     v->toned = squares - all < VEIL_TONE * VEIL_TONE * count && veil_all_toned(v);
 }
 
+/* The contrast that a channel's means inside have beside those outside, as a veil leaves it of what is light and dark
+ * there; or `rough`, if these say little. Compressed colours are not rough: in them this is the better measure. *sure
+ * becomes false if they do, or if that is no veil: what hides all is not like what is outside. */
+static float veil_contrast(const struct veil *v, int c, float rough, bool *sure)
+{
+    int cells = 0;
+    double count = 0, in = 0, out = 0, ins = 0, outs = 0, both = 0;
+    for (int i = 0; i < v->columns * v->rows; i++) {
+        const struct veil_cell *cell = &v->cells[i];
+        if (!veil_compares(cell))
+            continue;
+        const double weight = fminf(cell->in.count, cell->out.count), x = cell->out.rgb[c] / cell->out.count,
+                     y = cell->in.rgb[c] / cell->in.count;
+        cells++;
+        count += weight;
+        out += weight * x;
+        in += weight * y;
+        outs += weight * x * x;
+        ins += weight * y * y;
+        both += weight * x * y;
+    }
+    outs = outs / count - out / count * out / count;
+    ins = ins / count - in / count * in / count;
+    both = both / count - in / count * out / count;
+    const bool says = cells >= VEIL_MANY && outs > VEIL_SPREAD * VEIL_SPREAD && both > VEIL_LIKE * sqrt(outs * ins);
+    const float share = says ? (float)sqrt(ins / outs) : rough;
+    *sure = *sure && says && share > VEIL_SURE && share < VEIL_CLEAREST;
+    return fminf(fmaxf(share, VEIL_LEAST_SEEN), 1);
+}
+
 /* Sets the contrasts. ratios: room for one of each cell. Returns whether the piece is to be lifted. */
 static bool veil_judge(struct veil *v, float *ratios)
 {
@@ -290,9 +327,10 @@ static bool veil_judge(struct veil *v, float *ratios)
     }
     if (count < 2)
         return false;
+    bool sure = true;
     for (int c = 0; c < 3; c++) {
         veil_ratios(v, c, ratios);
-        v->contrast[c] = fminf(fmaxf(ratios[count / 2], VEIL_LEAST_SEEN), 1);
+        v->contrast[c] = veil_contrast(v, c, ratios[count / 2], &sure);
     }
     veil_ratios(v, 3, ratios);
     veil_tone(v);
@@ -302,9 +340,11 @@ static bool veil_judge(struct veil *v, float *ratios)
     const bool open = v->piece.kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS &&
                       (float)same > VEIL_OPEN * (float)count && (share > VEIL_CLEAR || rough < VEIL_ROUGH);
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
-    return open || (rough > VEIL_ROUGH && share > VEIL_DARKEST && share < VEIL_CLEAREST &&
-                    ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] && share < most + VEIL_MORE &&
-                    share > channel - VEIL_LESS);
+    if (open || rough <= VEIL_ROUGH)
+        return open;
+    return (sure && share < VEIL_ROUGHER) ||
+           (share > VEIL_DARKEST && share < VEIL_CLEAREST && ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] &&
+            share < most + VEIL_MORE && share > channel - VEIL_LESS);
 }
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */
