@@ -79,14 +79,16 @@ struct veil {
     bool clear;        /* there is nothing: the piece was taken for damage wrongly */
 };
 
-#define VEIL_SPOT 3    /* dust and spots */
+/* The mask's values: dust and spots; stains. */
+#define VEIL_SPOT 3
+#define VEIL_STAIN 4
 #define VEIL_PIECE 252 /* that is looked at */
 #define VEIL_OVER 253  /* that was */
 
 /* Of spots and stains: there is nothing under scratches and cracks, and what somebody has painted is to go. */
 static bool veil_kind(uint8_t value)
 {
-    return value == VEIL_SPOT || value == 4;
+    return value == VEIL_SPOT || value == VEIL_STAIN;
 }
 
 static const uint8_t *veil_row(const struct veil *v, const uint8_t *plane, int y)

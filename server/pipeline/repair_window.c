@@ -13,8 +13,8 @@
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
 #define FILL_WINDOW 256 /* px, of a network that takes any */
-#define FILL_CELL                                                                                                      \
-    32 /* px of which the sides of a window that is the picture are multiples: few sizes, and so few plans */
+/* px of which the sides of a window that is the picture are multiples: few sizes, and so few plans */
+#define FILL_CELL 32
 
 struct fill_cut fill_cut(int side, int width, int height)
 {
