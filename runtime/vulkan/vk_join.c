@@ -82,6 +82,20 @@ static void join_shuffle(struct node *conv, struct node *shuffle)
     conv->args.conv2d.residual1_scale = 1.0f;
 }
 
+/* Whether the node doubles a picture by nearest neighbour, and the next one adds that to something of its size, where
+ * nobody else sees it. */
+static bool joins_sum(const struct graph *graph, int enlarge)
+{
+    const struct node *node = &graph->nodes[enlarge], *add = node + 1;
+    if (node->kind != OP_RESIZE || node->args.resize.mode != RESIZE_NEAREST || enlarge + 1 == graph->node_count ||
+        add->kind != OP_ADD || !join_same_view(add->in[OP_X], node->out) || add->out.tensor == node->out.tensor ||
+        add->in[OP_RESIDUAL1].tensor == node->out.tensor)
+        return false;
+    const struct tensor *x = graph_tensor_of(graph, node->in[OP_X]), *large = graph_tensor_of(graph, node->out);
+    return large->role == TENSOR_TEMP && join_touching(graph, node->out.tensor) == 2 && large->h == 2 * x->h &&
+           large->w == 2 * x->w && x->role != TENSOR_CONSTANT && add->out.tensor != node->in[OP_X].tensor;
+}
+
 /* Whether the view is written only by nodes before that one. */
 static bool join_there_before(const struct graph *graph, struct view view, int node)
 {
@@ -184,13 +198,19 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
     for (int i = 0; i + 1 < graph->node_count; i++) {
         const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
         const int shifted = join_shift_to(build, i), with = shuffles ? i + 1 : join_transform_of(build, i);
-        if (with < 0 && shifted < 0)
+        const bool sums = shifted < 0 && joins_sum(graph, i);
+        if (with < 0 && shifted < 0 && !sums)
             continue;
         if (!*out) {
             *out = mem_alloc((size_t)graph->node_count, sizeof **out);
             if (!*out)
                 return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
             memcpy(*out, graph->nodes, (size_t)graph->node_count * sizeof **out);
+        }
+        if (sums) {
+            (*out)[i + 1].in[OP_X] = (*out)[i].in[OP_X];
+            join_leave_nothing(*out + i);
+            continue;
         }
         struct node *conv = *out + (shifted < 0 ? i : shifted), *joined = *out + (shifted < 0 ? with : i);
         if (shifted >= 0) {

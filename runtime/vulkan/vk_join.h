@@ -1,4 +1,4 @@
-/* Operators that a convolution on matrices performs as it writes its output, instead of separate dispatches.
+/* Operators that another one performs as it reads its input or writes its output, instead of separate dispatches.
  * Thread-safety: functions without state. */
 #ifndef RUNTIME_VULKAN_VK_JOIN_H
 #define RUNTIME_VULKAN_VK_JOIN_H
@@ -11,7 +11,9 @@
  * - RESIZE of one value a channel, or ADD of one to a picture, where a convolution adds the result as residual 2: the
  *   values are then its map of noise, one pixel large, and are added with the residuals, times residual 2's scale;
  * - SCALE_SHIFT of the second half of a convolution's channels, in place: the convolution then has the scale and the
- *   shift as residuals. The joined node has nothing left to do: it has neither inputs nor an output. */
+ *   shift as residuals. These three want convolutions on matrices;
+ * - RESIZE to twice the size by nearest neighbour in front of ADD, whose x then has half the sides of its output.
+ * The joined node has nothing left to do: it has neither inputs nor an output. */
 enum error_code vk_join(const struct vk_build *build, struct node **out, struct error *err) MUST_CHECK;
 
 /* Whether the node is a shuffle that has been joined to the convolution before it. */

@@ -198,7 +198,9 @@ static const union vk_tile tiles[] = {
     {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 0}}, {{6, 6, 4, 1, 1, 0, 1, 4, 0}},
     {{3, 3, 4, 1, 1, 0, 1, 4, 1}}, {{3, 3, 8, 1, 1, 0, 1, 8, 0}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}},
     {{8, 2, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 4, 0, 1, 4, 1}}, {{8, 1, 4, 2, 2, 2, 1, 4, 1}},
-    {{8, 2, 4, 2, 4, 0, 1, 4, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{8, 2, 4, 2, 4, 0, 1, 4, 1}}, {{3, 1, 8, 1, 1, 0, 1, 8, 1}}, {{3, 1, 4, 1, 1, 0, 1, 4, 1}},
+    {{3, 1, 4, 1, 3, 0, 1, 4, 1}}, {{3, 1, 4, 2, 1, 0, 1, 4, 1}}, {{5, 1, 8, 1, 1, 0, 1, 8, 1}},
+    {{5, 1, 4, 1, 1, 0, 1, 4, 1}}, {{5, 1, 4, 1, 5, 0, 1, 4, 1}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 /* Those for fp32, of which a subgroup holds twice as many sums and weights. */
@@ -217,6 +219,12 @@ static const union vk_tile tiles_fp32[] = {
 static uint32_t matrix_across(const union vk_tile *tile)
 {
     return tile->matrix.subgroups / tile->matrix.split / tile->matrix.down * tile->matrix.blocks;
+}
+
+/* Whether the tile is for channels that are no multiple of 64, such as 48, 80 and 96: others leave it idle in part. */
+static bool matrix_is_odd(const union vk_tile *tile)
+{
+    return matrix_across(tile) % 3 == 0 || matrix_across(tile) % 5 == 0;
 }
 
 /* Bytes of shared memory that a workgroup needs. halves: of a number of the input, 2 in fp32. */
@@ -241,6 +249,7 @@ static bool matrix_fits(const struct vk_device *device, const struct vk_tune_key
 {
     return matrix_reaches(key->kernel, key->stride) && key->in_blocks % tile->matrix.steps == 0 &&
            (matrix_across(tile) <= key->out_blocks || matrix_across(tile) == 1) &&
+           (!matrix_is_odd(tile) || key->out_blocks % matrix_across(tile) == 0) &&
            (tile->matrix.down <= 2 || matrix_across(tile) > 1 || key->kernel > VK_MATRIX_KERNEL) &&
            (tile->matrix.split == 1 || key->size <= SPLIT_SIZE) &&
            tile->matrix.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&

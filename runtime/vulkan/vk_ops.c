@@ -276,6 +276,7 @@ static enum error_code ops_lanewise(struct vk_frame *frame, struct error *err)
     } else if (frame->node->kind == OP_ADD) {
         vk_frame_spec(dispatch, args->add.activation);
         ops_spec_sides(frame, OP_RESIDUAL1);
+        vk_frame_spec(dispatch, frame->in[OP_X].h != frame->y.h); /* vk_join.h */
         dispatch->push.pixel.slope = args->add.slope;
         dispatch->push.pixel.x_scale = args->add.x_scale;
         dispatch->push.pixel.residual1_scale = args->add.residual1_scale;

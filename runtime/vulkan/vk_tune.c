@@ -22,7 +22,7 @@
 #define ROUND_WORK_SHARED 4000000000u /* of a device that shares the host's memory, and so is slow */
 #define MAX_REPEAT 32
 #define WARM_MS 20
-#define MAX_TILES 32 /* of a family */
+#define MAX_TILES 40 /* of a family */
 #define SLOW 2       /* times as long as the best: not timed again */
 #define FEW 14       /* log2 of the number of pixels up to which the number of workgroups matters */
 #define LARGEST 18   /* above it they are all alike */
@@ -125,7 +125,7 @@ void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 7\n";
+static const char head[] = "restored-tiles 8\n";
 
 static bool tune_known(const struct vk_tune_family *family, const union vk_tile *tile)
 {

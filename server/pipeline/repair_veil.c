@@ -4,10 +4,12 @@
  * means of both sides differ by is the veil's colour, which is spread over the inside. The border itself, where the
  * veil begins and may be darker, is left to be filled. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
@@ -501,6 +503,34 @@ static enum error_code veil_piece(struct veil *v, int x, int y, struct fill_plac
     return code;
 }
 
+static bool veil_wide(const uint8_t *mask, int width, int height, int x, int y)
+{
+    return veil_kind(mask[(size_t)y * (size_t)width + (size_t)x]) && fill_piece_wide(mask, width, height, x, y);
+}
+
+struct veil_look {
+    const uint8_t *mask;
+    int width, height;
+    atomic_bool found;
+};
+
+/* A row of the grid, of whose places each square that is wide enough has one. */
+static void veil_look_row(void *context, int item)
+{
+    struct veil_look *look = context;
+    for (int x = 0; x < look->width; x += FILL_PIECE_SIDE)
+        if (veil_wide(look->mask, look->width, look->height, x, item * FILL_PIECE_SIDE))
+            atomic_store(&look->found, true);
+}
+
+/* Whether there is anything to see through: most masks have nothing that large. */
+static bool veil_any(const uint8_t *mask, int width, int height)
+{
+    struct veil_look look = {.mask = mask, .width = width, .height = height};
+    thread_for((height + FILL_PIECE_SIDE - 1) / FILL_PIECE_SIDE, veil_look_row, &look);
+    return atomic_load(&look.found);
+}
+
 enum error_code fill_veils(const struct image *picture, const uint8_t *mask, const uint8_t *unknown,
                            struct image **lifted, uint8_t **marked, struct error *err)
 {
@@ -509,11 +539,10 @@ enum error_code fill_veils(const struct image *picture, const uint8_t *mask, con
     struct veil veil = {.picture = picture, .unknown = unknown};
     struct fill_places places = {0};
     enum error_code code = OK;
-    for (int y = 0; y < height && code == OK; y += FILL_PIECE_SIDE) /* any such square has a place of the grid */
+    const bool any = veil_any(mask, width, height);
+    for (int y = 0; y < height && any && code == OK; y += FILL_PIECE_SIDE)
         for (int x = 0; x < width && code == OK; x += FILL_PIECE_SIDE) {
-            const size_t place = (size_t)y * (size_t)width + (size_t)x;
-            const uint8_t *now = veil.marked ? veil.marked : mask;
-            if (!veil_kind(now[place]) || !fill_piece_wide(now, width, height, x, y))
+            if (!veil_wide(veil.marked ? veil.marked : mask, width, height, x, y))
                 continue;
             if (!veil.marked && (veil.marked = mem_alloc(pixels, 1)))
                 memcpy(veil.marked, mask, pixels);

@@ -1,7 +1,7 @@
 /* Operators that a backend may do together or without waiting between them, in graphs, on every device against the
  * reference: convolutions that read what others have written in dense blocks, whose memory comes round again, a pixel
- * shuffle behind one, a scale and shift of half of one's channels, a value a channel that one adds, and a U-Net. Under
- * the validation layer. */
+ * shuffle behind one, a scale and shift of half of one's channels, a value a channel that one adds, a U-Net, and a sum
+ * with what is enlarged. Under the validation layer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -287,6 +287,39 @@ static void unet_create(struct net *net, const struct unet *form)
     assert_int_equal(graph_finish(graph, &err), OK);
 }
 
+/* starter_damage's way up: a half of the size, half as many channels, enlarged by nearest neighbour and added to what
+ * was there before. Of an odd side the enlarged picture is not twice as large. */
+static void sum_create(struct net *net, const struct unet *form)
+{
+    struct error err = ERROR_INIT;
+    const int rgb = 3, n = form->n, h = form->h, w = form->w, c = form->channels, half_h = (h + 1) / 2,
+              half_w = (w + 1) / 2;
+    *net = (struct net){.state = 31};
+    assert_int_equal(graph_create(&net->graph, &err), OK);
+    struct graph *graph = net->graph;
+    const struct view x = graph_tensor(graph, TENSOR_INPUT, n, h, w, 1, &rgb);
+    const struct view skip = graph_temp(graph, n, c, h, w), sum = graph_temp(graph, n, c, h, w);
+    const struct view deep = graph_temp(graph, n, form->deep, half_h, half_w);
+    const struct view body = graph_temp(graph, n, form->deep, half_h, half_w);
+    const struct view side = graph_temp(graph, n, c, half_h, half_w), large = graph_temp(graph, n, c, h, w);
+    conv(net, x, skip, 3);
+    conv(net, skip, deep, 3)->args.conv2d.stride = 2;
+    conv(net, deep, body, 3);
+    conv(net, body, side, 1);
+    struct node *node = graph_node(graph, OP_RESIZE, large);
+    assert_non_null(node);
+    node->in[OP_X] = side;
+    node->args.resize.mode = RESIZE_NEAREST;
+    node = graph_node(graph, OP_ADD, sum);
+    assert_non_null(node);
+    node->in[OP_X] = large;
+    node->in[OP_RESIDUAL1] = skip;
+    node->args.add =
+        (struct op_add){.x_scale = 0.5f, .residual1_scale = 1, .activation = ACTIVATION_LEAKY, .slope = 0.1f};
+    conv(net, sum, graph_tensor(graph, TENSOR_OUTPUT, n, h, w, 1, &rgb), 3);
+    assert_int_equal(graph_finish(graph, &err), OK);
+}
+
 static void net_destroy(struct net *net, struct device *const *devices, int count)
 {
     for (int i = 0; i < count; i++)
@@ -418,9 +451,15 @@ static void test_device(struct device *reference, struct device *device)
     static const struct level levels[] = {
         {1, 17, 19, 32, 32}, {2, 9, 16, 64, 48}, {3, 5, 7, 16, 16}, {1, 6, 5, 12, 20}};
     static const struct unet unets[] = {{1, 200, 24, 32, 64}, {2, 34, 46, 64, 96}, {1, 78, 20, 16, 48}};
+    static const struct unet sums[] = {
+        {1, 34, 22, 16, 48}, {2, 18, 46, 48, 80}, {1, 20, 14, 12, 36}, {1, 17, 18, 48, 96}};
     struct device_info info;
     struct net net;
     device_info(device, &info);
+    for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++) {
+        sum_create(&net, &sums[i]);
+        compare(reference, device, &net, "a sum with what is enlarged", i);
+    }
     for (size_t i = 0; i < sizeof unets / sizeof unets[0]; i++) {
         unet_create(&net, &unets[i]);
         compare(reference, device, &net, "a U-Net", i);

@@ -1,4 +1,4 @@
-/* What the Vulkan backend does together where convolutions run on matrices (vk_join.h), without a device: which nodes
+/* What the Vulkan backend does together (vk_join.h), mostly where convolutions run on matrices, without a device: which nodes
  * are joined and what becomes of them, and each reason for which they are not. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -364,9 +364,72 @@ static void test_shifts(void **state)
     }
 }
 
+/* --- a sum with what is enlarged -----------------------------------------------------------------------------------
+ */
+
+struct sum {
+    const char *what;
+    bool joined;
+    bool bilinear, odd, output, read, second, apart, in_place, no_matrix;
+};
+
+static const struct sum sums[] = {
+    {"as starter_damage does", .joined = true},
+    {"without matrices", .joined = true, .no_matrix = true},
+    {"bilinear", .bilinear = true},
+    {"not twice the size", .odd = true},
+    {"an output", .output = true},
+    {"with another reader", .read = true},
+    {"as residual 1", .second = true},
+    {"not right behind", .apart = true},
+    {"into what was enlarged", .in_place = true},
+};
+
+static void test_sum(const struct sum *form)
+{
+    const int channels = 16;
+    struct graph *graph = begin();
+    build.half = device.matrix = !form->no_matrix;
+    const struct view x = tensor(graph, TENSOR_INPUT, 1, &channels);
+    const int side = form->odd ? 2 * SIDE - 1 : 2 * SIDE;
+    const struct view large =
+        graph_tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, 1, side, side, 1, &channels);
+    const struct view skip = graph_tensor(graph, TENSOR_INPUT, 1, side, side, 1, &channels);
+    const struct view out = graph_tensor(graph, TENSOR_OUTPUT, 1, side, side, 1, &channels);
+    struct node *node = graph_node(graph, OP_RESIZE, large);
+    node->in[OP_X] = x;
+    node->args.resize.mode = form->bilinear ? RESIZE_BILINEAR : RESIZE_NEAREST;
+    if (form->apart)
+        conv(graph, x, tensor(graph, TENSOR_OUTPUT, 1, &channels));
+    node = graph_node(graph, OP_ADD, form->in_place ? large : out);
+    node->in[OP_X] = form->second ? skip : large;
+    node->in[OP_RESIDUAL1] = form->second ? large : skip;
+    node->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1, .activation = ACTIVATION_RELU};
+    if (form->read || form->in_place)
+        conv(graph, large, graph_tensor(graph, TENSOR_OUTPUT, 1, side, side, 1, &channels));
+
+    struct node *nodes = join(form->joined ? 1 : -1, 0);
+    if (nodes) {
+        struct node expected = graph->nodes[1];
+        expected.in[OP_X] = x;
+        assert_memory_equal(&nodes[1], &expected, sizeof expected);
+    }
+    free(nodes);
+    graph_destroy(&graph);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++) {
+        print_message("a sum: %s\n", sums[i].what);
+        test_sum(&sums[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_transforms), cmocka_unit_test(test_shuffles),
-                                       cmocka_unit_test(test_shifts)};
+                                       cmocka_unit_test(test_shifts), cmocka_unit_test(test_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "runtime/vulkan/vk_plan.h"
 #include "runtime/vulkan/vk_tune.h"
 
-#define HEAD "restored-tiles 7\n"
+#define HEAD "restored-tiles 8\n"
 #define SMALL "3 1 1 32 32 8 0  "
 #define LARGE "3 1 1 4 4 18 0  "
 #define TILED "3 1 1 16 16 18 2  "
