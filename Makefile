@@ -122,7 +122,8 @@ $(BUILD)/%.fault.o: %.c $(BUILD)/flags
 # Loops over pixels that are worth more than -O2 makes of them; none may change a sum's order.
 VECTOR   := server/image/defect server/image/text_page server/pipeline/pull_push server/pipeline/repair \
             server/pipeline/repair_change server/pipeline/repair_fill server/pipeline/repair_find server/pipeline/repair_grain \
-            server/pipeline/repair_inner server/pipeline/repair_piece server/pipeline/repair_veil server/pipeline/repair_window
+            server/pipeline/repair_inner server/pipeline/repair_piece server/pipeline/repair_screen server/pipeline/repair_veil \
+            server/pipeline/repair_window
 $(VECTOR:%=$(BUILD)/%.o): override CFLAGS += -O3
 $(KERNELS:%=$(BUILD)/%.o): override CFLAGS += $(KERNELFLAGS)
 KERNELFLAGS = -O3 -ffp-contract=fast

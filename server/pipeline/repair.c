@@ -219,8 +219,10 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     uint8_t *level = unknown + pixels, *kind = level + pixels;
     struct defect_counts counts = {0};
     struct defect_grown grown = {.copy = unknown};
-    enum error_code code = repair_find(step, 0, level, kind, err);
+    enum error_code code = repair_find(step, r->picture, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
+    if (code == OK && kinds && repair_is_screen(r->picture))
+        code = repair_find_halved(step, level, unknown, err);
     if (code == OK && kinds)
         code = repair_judge(r, &map, mask, &counts, err);
     else if (code == OK)

@@ -1,4 +1,4 @@
-/* Damage of the picture itself: where it is (repair_find.c), and pixels in its place (repair_fill.c).
+/* Damage of the picture itself: where it is (repair_find.c, repair_screen.c), and pixels in its place (repair_fill.c).
  * Thread-safety: as step.h. */
 #ifndef SERVER_PIPELINE_REPAIR_H
 #define SERVER_PIPELINE_REPAIR_H
@@ -9,10 +9,18 @@
 /* Whether the step has anything to do on the device, and so must be over before other steps begin. */
 bool repair_wanted(const struct step *step);
 
-/* Runs the damage detector on the picture, which has RGB in 8 bits (deep.h), in windows around cores of that many px a
- * side (0: as suits the device), which does not change what it finds. level and kind: a byte a pixel, as in defect.h.
- */
-enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err) MUST_CHECK;
+/* Runs the damage detector on the step's picture or one made from it, which has RGB in 8 bits (deep.h), in windows around
+ * cores of that many px a side (0: as suits the device), which does not change what it finds. level and kind: a byte a
+ * pixel, as in defect.h. */
+enum error_code repair_find(struct step *step, const struct image *picture, int core, uint8_t *level, uint8_t *kind,
+                            struct error *err) MUST_CHECK;
+
+/* Whether a picture in 8 bits is printed in a screen of dots. */
+bool repair_is_screen(const struct image *picture);
+
+/* Clears `level`, which repair_find has set for the step's picture, where that at half its size shows no damage. room: a
+ * byte a pixel. */
+enum error_code repair_find_halved(struct step *step, uint8_t *level, uint8_t *room, struct error *err) MUST_CHECK;
 
 /* At least *bytes of memory, which become as many as there are; they may be another picture's afterwards
  * (device_take_room). NULL: there are none, and none are to be kept. */

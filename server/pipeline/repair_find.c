@@ -151,7 +151,7 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                          .stride = 3 * (size_t)f->picture->width,
                                          .columns = f->across,
                                          .rows = f->down,
-                                         .number = f->step->repairing};
+                                         .number = f->picture == f->step->r->picture ? f->step->repairing : 0};
     const enum error_code code = f->one ? OK : find_cells(f, window, err);
     const struct raster_source reduced = find_picture(f);
     const struct run_input inputs[2] = {{.images = &source},
@@ -283,9 +283,10 @@ static enum error_code find_whole(struct find *f, struct error *err)
     return code;
 }
 
-enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err)
+enum error_code repair_find(struct step *step, const struct image *picture, int core, uint8_t *level, uint8_t *kind,
+                            struct error *err)
 {
-    struct find f = {.step = step, .picture = step->r->picture, .level = level, .kind = kind};
+    struct find f = {.step = step, .picture = picture, .level = level, .kind = kind};
     struct session *session;
     enum error_code code = step_session(step, ROLE_DAMAGE, &session, &f.info, err);
     if (code != OK)

@@ -129,13 +129,14 @@ static void inner_halve_pixel(const struct inner_loop *loop, int x, int y)
     for (int i = 2 * y; i < 2 * y + 2 && i < height; i++)
         for (int k = 2 * x; k < 2 * x + 2 && k < width; k++) {
             const size_t at = (size_t)i * (size_t)width + (size_t)k;
-            if (repair_is_hole(loop->mask[at]))
+            if (loop->mask && repair_is_hole(loop->mask[at]))
                 continue;
             known++;
             for (int c = 0; c < channels; c++)
                 sums[c] += inner_sample(loop->from, at * (size_t)channels + (size_t)c);
         }
-    loop->to_mask[to] = known == 0;
+    if (loop->mask)
+        loop->to_mask[to] = known == 0;
     for (int c = 0; c < channels; c++)
         inner_set(loop->to, to * (size_t)channels + (size_t)c, sums[c] / (float)(known ? known : 1));
 }
@@ -154,11 +155,13 @@ enum error_code fill_inner_halve(const struct image *picture, const uint8_t *mas
                                  uint8_t **half_mask, struct error *err)
 {
     const int width = (picture->width + 1) / 2, height = (picture->height + 1) / 2;
-    *half_mask = mem_alloc((size_t)width * (size_t)height, 1);
+    uint8_t *to_mask = mask ? mem_alloc((size_t)width * (size_t)height, 1) : NULL;
     enum error_code code = image_create(half, width, height, picture->channels, picture->bits, false, err);
-    if (code == OK && !*half_mask)
+    if (code == OK && mask && !to_mask)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
-    struct inner_loop loop = {picture, mask, *half, *half_mask};
+    struct inner_loop loop = {picture, mask, *half, to_mask};
+    if (mask)
+        *half_mask = to_mask;
     if (code == OK)
         thread_for(thread_bands(height), inner_halve_band, &loop);
     return code;

@@ -165,7 +165,8 @@ enum error_code fill_veils(const struct image *picture, const uint8_t *mask, con
  * known. */
 enum error_code fill_inner_find(const uint8_t *mask, int width, int height, int depth, uint8_t **marked,
                                 struct error *err) MUST_CHECK;
-/* The picture at half its size, and which of its pixels are holes. Both to be freed in any case. */
+/* The picture at half its size, and which of its pixels are holes; mask NULL: none are, nor is there a half of it. Both
+ * to be freed in any case. */
 enum error_code fill_inner_halve(const struct image *picture, const uint8_t *mask, struct image **half,
                                  uint8_t **half_mask, struct error *err) MUST_CHECK;
 /* A copy of the picture in which what is marked is that of the half. */

@@ -441,7 +441,7 @@ static void test_windows(void **state)
     for (int i = 0; i < 2; i++) {
         level[i] = malloc(N);
         kind[i] = malloc(N);
-        if (repair_find(&step, i ? 64 : 4096, level[i], kind[i], &err))
+        if (repair_find(&step, step.r->picture, i ? 64 : 4096, level[i], kind[i], &err))
             fail_msg("%s", err.text);
     }
     int kinds = 0, high = 0;
