@@ -221,12 +221,13 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     struct defect_grown grown = {.copy = unknown};
     enum error_code code = repair_find(step, r->picture, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
-    if (code == OK && kinds && repair_is_screen(r->picture))
+    if (code == OK)
+        code = kinds ? repair_judge(r, &map, mask, &counts, err)
+                     : defect_find(&map, &repair_likely, mask, &counts, err);
+    if (code == OK && kinds && repair_any(&counts) && repair_is_screen(r->picture)) {
         code = repair_find_halved(step, level, unknown, err);
-    if (code == OK && kinds)
-        code = repair_judge(r, &map, mask, &counts, err);
-    else if (code == OK)
-        code = defect_find(&map, &repair_likely, mask, &counts, err);
+        code = code == OK ? repair_judge(r, &map, mask, &counts, err) : code;
+    }
     if (code == OK)
         repair_leave(r, mask, &counts);
     *any = repair_any(&counts);

@@ -15,12 +15,12 @@
 #define SCREEN_CELL 32  /* px a side */
 #define SCREEN_APART 14 /* px, at most; dots come again after two of them, or more */
 #define SCREEN_SIDE (SCREEN_CELL + SCREEN_APART)
-/* A cell has dots if the squares of differences there are less than this share of the most of those nearer together, */
-#define SCREEN_DIP 0.5f
-#define SCREEN_ROUGH 18 /* and if, within six px, that is so much at least. */
+/* A cell has dots if it differs there by less than this share of the most that it does nearer by, */
+#define SCREEN_DIP 0.7f
+#define SCREEN_ROUGH 3 /* and if that is, within six px, so many levels at least. */
 #define SCREEN_NEAR 6
 /* A screen is the same everywhere: of so many of the cells, beside those that are rough, dots are equally far apart. Of
- * 661 photos, drawings and pages without one .23 at most; of 214 prints .52 at least, but for three with faint dots. */
+ * 661 photos, drawings and pages without one .25 at most; of 214 prints .44 at least, but for two with faint dots. */
 #define SCREEN_SHARE 0.4f
 #define SCREEN_CELLS 8 /* that are rough, at least */
 
@@ -30,40 +30,39 @@ struct screen_look {
 };
 
 /* Luminance and blue: in colour prints the yellow dots lie the straightest. */
-static void screen_read(const struct image *picture, int left, int top, int16_t light[2][SCREEN_SIDE][SCREEN_SIDE])
+static void screen_read(const struct image *picture, int left, int top, uint8_t light[2][SCREEN_SIDE][SCREEN_SIDE])
 {
     for (int y = 0; y < SCREEN_SIDE; y++) {
         const uint8_t *row =
             (const uint8_t *)picture->pixels + 3 * ((size_t)(top + y) * (size_t)picture->width + (size_t)left);
         for (int x = 0; x < SCREEN_SIDE; x++) {
-            light[0][y][x] = (int16_t)((77 * row[3 * x] + 150 * row[3 * x + 1] + 29 * row[3 * x + 2]) >> 8);
+            light[0][y][x] = (uint8_t)((77 * row[3 * x] + 150 * row[3 * x + 1] + 29 * row[3 * x + 2]) >> 8);
             light[1][y][x] = row[3 * x + 2];
         }
     }
 }
 
-static int screen_squares(const int16_t light[SCREEN_SIDE][SCREEN_SIDE], int right, int down)
+/* The sum of the differences of a cell's pixels and those so far from them. */
+static int screen_apart(const uint8_t light[SCREEN_SIDE][SCREEN_SIDE], int right, int down)
 {
     int sum = 0;
     for (int y = 0; y < SCREEN_CELL; y++)
-        for (int x = 0; x < SCREEN_CELL; x++) {
-            const int apart = light[y][x] - light[y + down][x + right];
-            sum += apart * apart;
-        }
+        for (int x = 0; x < SCREEN_CELL; x++)
+            sum += abs(light[y][x] - light[y + down][x + right]);
     return sum;
 }
 
 /* Counts how far apart dots may be in one direction. Returns whether there is anything. */
-static bool screen_count(const int16_t light[SCREEN_SIDE][SCREEN_SIDE], bool down, atomic_int dots[SCREEN_APART + 1])
+static bool screen_count(const uint8_t light[SCREEN_SIDE][SCREEN_SIDE], bool down, atomic_int dots[SCREEN_APART + 1])
 {
     int most = 0;
     bool rough = false;
     for (int apart = 1; apart <= SCREEN_APART; apart++) {
-        const int squares = screen_squares(light, down ? 0 : apart, down ? apart : 0);
-        if ((float)squares < SCREEN_DIP * (float)most)
+        const int sum = screen_apart(light, down ? 0 : apart, down ? apart : 0);
+        if ((float)sum < SCREEN_DIP * (float)most)
             atomic_fetch_add_explicit(&dots[apart], 1, memory_order_relaxed);
-        most = squares > most ? squares : most;
-        rough = rough || (apart <= SCREEN_NEAR && squares > SCREEN_ROUGH * SCREEN_CELL * SCREEN_CELL);
+        most = sum > most ? sum : most;
+        rough = rough || (apart <= SCREEN_NEAR && sum > SCREEN_ROUGH * SCREEN_CELL * SCREEN_CELL);
     }
     return rough;
 }
@@ -72,7 +71,7 @@ static void screen_cell(void *context, int item)
 {
     struct screen_look *look = context;
     const struct image *picture = look->picture;
-    int16_t light[2][SCREEN_SIDE][SCREEN_SIDE];
+    uint8_t light[2][SCREEN_SIDE][SCREEN_SIDE];
     const int x = (picture->width - SCREEN_SIDE) * (item % SCREEN_GRID) / (SCREEN_GRID - 1),
               y = (picture->height - SCREEN_SIDE) * (item / SCREEN_GRID) / (SCREEN_GRID - 1);
     screen_read(picture, x, y, light);
