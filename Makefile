@@ -120,7 +120,7 @@ $(BUILD)/%.fault.o: %.c $(BUILD)/flags
 	$(CC) $(CPPFLAGS) -DRESTORED_FAULTS $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # Loops over pixels that are worth more than -O2 makes of them; none may change a sum's order.
-VECTOR   := server/image/defect server/image/text_page server/pipeline/pull_push server/pipeline/repair \
+VECTOR   := server/image/defect server/image/defect_grow server/image/text_page server/pipeline/pull_push server/pipeline/repair \
             server/pipeline/repair_change server/pipeline/repair_fill server/pipeline/repair_find server/pipeline/repair_grain \
             server/pipeline/repair_inner server/pipeline/repair_piece server/pipeline/repair_screen server/pipeline/repair_veil \
             server/pipeline/repair_window

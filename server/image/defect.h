@@ -44,6 +44,7 @@ struct defect_rule {
     float huge;  /* the same; 0: none is. A line across a small picture, of five times its shorter side, is not huge */
     int least;   /* px: what is smaller is none */
     bool more;   /* adds to a mask: what that has already is part of no other defect */
+    bool line;   /* only lines count, long, narrow and straight; with `more`, also those that go on from the mask */
 };
 
 struct defect_counts {
@@ -76,6 +77,10 @@ enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t 
 
 /* How many of a mask's pixels have each value but 0, for which it says 0. Returns their sum. */
 uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1]);
+
+/* The first of a row's pixels from x on whose level may be `from` or more: eight at a time are passed over. Or `width`.
+ */
+int defect_next(const uint8_t *level, int x, int width, uint8_t from);
 
 /* From `at` on, the first of a mask's pixels that may not be 0, to within eight; or `count`, or a few before it. */
 size_t defect_clear(const uint8_t *mask, size_t at, size_t count);

@@ -42,6 +42,14 @@ static const struct defect_rule repair_worn = {
     .large = 0.001f,
     .huge = 0.01f,
     .least = 3};
+/* And so does a line of which two fifths have a probability of 0.012 (58), if it is long and straight. */
+static const struct defect_rule repair_line = {
+    .kinds = {{30, 58, 0.4f, 0.4f}, {255, 255, 1, 1}, {255, 255, 1, 1}, {255, 255, 1, 1}},
+    .sure = 0.4f,
+    .large = 1,
+    .least = 30,
+    .more = true,
+    .line = true};
 /* repair=true: somebody says that there is damage, but none is sure. Where some is, repair_many adds to it: what is
  * less likely is then more often the picture's own. */
 static const struct defect_rule repair_all = {
@@ -70,15 +78,11 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD_FROM 110
 
 enum { REPAIR_THIN, REPAIR_CRACK, REPAIR_DUST }; /* of the kinds */
-_Static_assert(1 + REPAIR_THIN == 1, "defect_follow sets 1, which is the mask's value of thin lines");
 
 /* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
  * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
 #define REPAIR_FOLLOW 32
 #define REPAIR_FOLLOW_FROM 95
-/* A thin line of a worn print goes on so far over what is this likely (75: 0.035): a fold that is sure at one end. */
-#define REPAIR_WORN 64
-#define REPAIR_WORN_FROM 75
 
 /* With that many sure specks of dust, others than dust, and thin lines among these, less sure defects count, too. The
  * first that fits. Lines alone say little of other kinds: a map or a fence has many. */
@@ -152,8 +156,7 @@ static enum error_code repair_judge(const struct restoration *r, const struct de
     if (code == OK && all && stage != &repair_worn)
         code = defect_find(map, &asked, mask, counts, err);
     if (code == OK && stage == &repair_worn)
-        code = defect_follow(mask, 1 + REPAIR_THIN, map->level, REPAIR_WORN_FROM, REPAIR_WORN, map->width, map->height,
-                             mask, err);
+        code = defect_find(map, &repair_line, mask, counts, err);
     if (code == OK && counts->highest >= repair_core.kinds[REPAIR_THIN].low) /* the least that it asks for */
         code = defect_find(map, &repair_core, mask, counts, err);
     if (code == OK && !all && repair_any(counts) && repair_page(r->picture, map->level, stage)) {
@@ -222,8 +225,8 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
     enum error_code code = repair_find(step, r->picture, 0, level, kind, err);
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
     if (code == OK)
-        code = kinds ? repair_judge(r, &map, mask, &counts, err)
-                     : defect_find(&map, &repair_likely, mask, &counts, err);
+        code =
+            kinds ? repair_judge(r, &map, mask, &counts, err) : defect_find(&map, &repair_likely, mask, &counts, err);
     if (code == OK && kinds && repair_any(&counts) && repair_is_screen(r->picture)) {
         code = repair_find_halved(step, level, unknown, err);
         code = code == OK ? repair_judge(r, &map, mask, &counts, err) : code;
@@ -259,8 +262,8 @@ static uint8_t repair_kind_of(uint8_t gray)
     return kind;
 }
 
-/* How many of the found defects of a kind hang together in the mask, if all count or those that are not all white. room:
- * for three bytes a pixel. */
+/* How many of the found defects of a kind hang together in the mask, if all count or those that are not all white.
+ * room: for three bytes a pixel. */
 static enum error_code repair_groups(const struct restoration *r, const uint8_t *mask, const bool white[256], int kind,
                                      bool all, uint8_t *room, int *count, struct error *err)
 {

@@ -11,7 +11,7 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair_private.h"
 
-#define FILL_BATCH 8    /* windows that a run has, at most, and that are worked on together: some 20 MB */
+#define FILL_BATCH 8 /* windows that a run has, at most, and that are worked on together: some 20 MB */
 
 #define FILL_DEPTH 40 /* px from what is known: so deep in holes such a network fills (networks_fill.py) */
 

@@ -251,10 +251,73 @@ static void test_small(void **state)
     }
 }
 
+/* Of a rule for lines alone: long, narrow and straight ones count, in any direction. What goes on from the mask in a
+ * line becomes part of it, but is no other defect, and what is beside the mask stays as it is. */
+static void test_lines(void **state)
+{
+    (void)state;
+    enum { W = 90, H = 70, HELD = 6 };
+    static const struct defect_rule rule = {
+        .kinds = {{30, 58, 1, 1}, {255, 255, 1, 1}, {255, 255, 1, 1}, {255, 255, 1, 1}},
+        .sure = 0.4f,
+        .large = 1,
+        .least = 30,
+        .more = true,
+        .line = true};
+    static const struct {
+        const char *what;
+        bool counts;
+        int length, width;
+        double slope, bend; /* px down for each across; and in all, in its middle */
+        bool kind, held;
+    } lines[] = {
+        {"flat", true, 50, 1, 0, 0, false, false},          {"slanted", true, 50, 2, 0.7, 0, false, false},
+        {"rather bent", true, 50, 2, 0.3, 3, false, false}, {"bent", false, 50, 2, 0.3, 12, false, false},
+        {"short", false, 24, 2, 0.3, 0, false, false},      {"wide", false, 50, 6, 0, 0, false, false},
+        {"a crack", false, 50, 2, 0.3, 0, true, false},     {"from the mask on", false, 50, 2, 0.7, 0, false, true},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (int turned = 0; turned < 2; turned++) {
+            static uint8_t level[W * H], kind[W * H], mask[W * H], before[W * H];
+            const int width = turned ? H : W, height = turned ? W : H;
+            const struct defect_map map = {width, height, level, kind};
+            struct defect_counts counts = {0};
+            struct error err = ERROR_INIT;
+            memset(level, 0, sizeof level);
+            memset(mask, 0, sizeof mask);
+            memset(kind, lines[i].kind, sizeof kind);
+            for (int along = 0; along < lines[i].length; along++)
+                for (int across = 0; across < lines[i].width; across++) {
+                    const double part = along / (lines[i].length - 1.0);
+                    const int x = 10 + along,
+                              y = 8 + across + (int)(along * lines[i].slope + 4 * lines[i].bend * part * (1 - part)),
+                              at = turned ? x * width + y : y * width + x;
+                    level[at] = along % 2 ? 60 : 40;
+                    mask[at] = lines[i].held && along < HELD ? 3 : 0;
+                }
+            memcpy(before, mask, sizeof before);
+            assert_int_equal(defect_find(&map, &rule, mask, &counts, &err), OK);
+            if (counts.defects[0] != lines[i].counts)
+                fail_msg("%s, turned %d: %d defects", lines[i].what, turned, counts.defects[0]);
+            int left = 0, set = 0;
+            for (int at = 0; at < W * H; at++) {
+                set += mask[at] == 1;
+                left += level[at] && !mask[at];
+                assert_true(before[at] ? mask[at] == 3 : mask[at] == 0 || (mask[at] == 1 && level[at]));
+            }
+            assert_int_equal(set, counts.pixels[0]);
+            if (lines[i].held)
+                assert_true(left > 0 && left < 10 && set > 60);
+            else
+                assert_true(lines[i].counts ? !left : !set);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels),     cmocka_unit_test(test_floods),
                                        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clear),
-                                       cmocka_unit_test(test_follow),     cmocka_unit_test(test_small)};
+                                       cmocka_unit_test(test_follow),     cmocka_unit_test(test_small),
+                                       cmocka_unit_test(test_lines)};
     return cmocka_run_group_tests_name("defect", tests, NULL, NULL);
 }
