@@ -9,12 +9,13 @@
 
 #include "runtime/base/error.h"
 
-#define DEFECT_KINDS 4
+/* Thin lines, cracks and tears, dust and spots, stains and folds; a mask has them counted from 1 on. */
+enum { DEFECT_THIN, DEFECT_CRACK, DEFECT_DUST, DEFECT_STAIN, DEFECT_KINDS };
 #define DEFECT_GIVEN (DEFECT_KINDS + 1) /* in a mask: the user's */
 #define DEFECT_ALL ((1u << DEFECT_KINDS) - 1)
 #define DEFECT_TEXT_MAX 32 /* bytes of a list of kinds, with its final 0 */
 
-/* The kinds, as reports and options call them: thin lines, cracks and tears, dust and spots, stains and folds. */
+/* The kinds, as reports and options call them. */
 extern const char *const defect_names[DEFECT_KINDS];
 
 /* What a mask that others get shows of each value: a gray from 128 on, which they fill all the same. */

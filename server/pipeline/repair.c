@@ -77,8 +77,6 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD 1
 #define REPAIR_SPREAD_FROM 110
 
-enum { REPAIR_THIN, REPAIR_CRACK, REPAIR_DUST }; /* of the kinds */
-
 /* What goes on from a crack, so far, and is this likely is not sure enough to be repaired, but the filler would go on
  * with it, too: it is not shown that. Of thin lines it does so less, and hiding more of the picture cost as much. */
 #define REPAIR_FOLLOW 32
@@ -118,7 +116,7 @@ void repair_keep_room(const struct step *step, void *room, size_t bytes)
 /* The stage's rule for a picture in which that much is sure; NULL: it is a sign of no more. */
 static const struct defect_rule *repair_less_sure(const struct defect_counts *counts)
 {
-    const int dust = counts->defects[REPAIR_DUST], thin = counts->defects[REPAIR_THIN];
+    const int dust = counts->defects[DEFECT_DUST], thin = counts->defects[DEFECT_THIN];
     int others = -dust;
     for (int k = 0; k < DEFECT_KINDS; k++)
         others += counts->defects[k];
@@ -157,7 +155,7 @@ static enum error_code repair_judge(const struct restoration *r, const struct de
         code = defect_find(map, &asked, mask, counts, err);
     if (code == OK && stage == &repair_worn)
         code = defect_find(map, &repair_line, mask, counts, err);
-    if (code == OK && counts->highest >= repair_core.kinds[REPAIR_THIN].low) /* the least that it asks for */
+    if (code == OK && counts->highest >= repair_core.kinds[DEFECT_THIN].low) /* the least that it asks for */
         code = defect_find(map, &repair_core, mask, counts, err);
     if (code == OK && !all && repair_any(counts) && repair_page(r->picture, map->level, stage)) {
         memset(mask, 0, (size_t)map->width * (size_t)map->height);
@@ -195,7 +193,7 @@ static enum error_code repair_widen(const struct defect_map *map, bool kinds, bo
         from = to;
     }
     if (code == OK && cracks)
-        code = defect_follow(mask, 1 + REPAIR_CRACK, map->level, REPAIR_FOLLOW_FROM, REPAIR_FOLLOW, width, height,
+        code = defect_follow(mask, 1 + DEFECT_CRACK, map->level, REPAIR_FOLLOW_FROM, REPAIR_FOLLOW, width, height,
                              grown->copy, err);
     return code;
 }
@@ -235,7 +233,7 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, uint8_t *un
         repair_leave(r, mask, &counts);
     *any = repair_any(&counts);
     if (code == OK && *any)
-        code = repair_widen(&map, kinds, kinds && counts.defects[REPAIR_CRACK], mask, kind, &grown, err);
+        code = repair_widen(&map, kinds, kinds && counts.defects[DEFECT_CRACK], mask, kind, &grown, err);
     else
         memset(unknown, 0, pixels);
     repair_shares(r, grown.counts);

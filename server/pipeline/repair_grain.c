@@ -410,10 +410,10 @@ static void grain_filled(const struct fill_window *w, const struct grain_part *p
         grain_part_places(w, part, w->near, w->near_ends, y, &first, &last);
         for (int i = first; i < last; i++) {
             const int at = (int)w->near[i], x = at % width - part->left;
-            const bool hole = w->mask[at] == 1;
+            const bool hole = w->mask[at] == WINDOW_HOLE;
             const float *v = w->rgb + at, light = repair_luminance(v, pixels);
             float was[3], rough = light;
-            if (x < 2 || x > part->width - 3 || w->mask[at] > 1)
+            if (x < 2 || x > part->width - 3 || w->mask[at] > WINDOW_HOLE)
                 continue;
             if (hole) {
                 rough -= (repair_luminance(v - 2, pixels) + repair_luminance(v + 2, pixels) +
@@ -477,7 +477,7 @@ float fill_grain_at(struct fill_grain_row *row, int x, int away, float light)
     const struct fill_window *w = row->w;
     const struct fill_grain *grain = &w->grain[fill_block_of(w, x - w->x, row->y - w->y)];
     const uint8_t mask = w->mask[(row->y - w->y) * w->cut->width + x - w->x];
-    if (grain->deviation <= 0 || mask == 3) /* what was seen has its own */
+    if (grain->deviation <= 0 || mask == WINDOW_SEEN) /* what was seen has its own */
         return 0;
     const int count = 2 * grain->radius + 1;
     const bool next = grain == row->grain && x == row->x + 1;
@@ -489,5 +489,6 @@ float fill_grain_at(struct fill_grain_row *row, int x, int away, float light)
     float sum = 0;
     for (int i = 0; i < count; i++)
         sum += grain->kernel[abs(i - grain->radius)] * row->columns[i];
-    return (mask == 2 ? grain->deviation /* it has none */ : grain->lack[away]) * grain_tone(grain, light) * sum;
+    return (mask == WINDOW_INNER ? grain->deviation /* it has none */ : grain->lack[away]) * grain_tone(grain, light) *
+           sum;
 }

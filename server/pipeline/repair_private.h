@@ -20,6 +20,9 @@ static inline bool repair_is_hole(uint8_t value)
     return value && value < FILL_SEEN;
 }
 
+/* The same in a window's mask. */
+enum { WINDOW_HOLE = 1, WINDOW_INNER, WINDOW_SEEN };
+
 /* How a picture is cut: windows of one size, each around a core with an eighth of it on all sides. Two cores are
  * blended `blend` px to both sides of their border. */
 struct fill_cut {
@@ -57,7 +60,7 @@ struct fill_window {
     int x, y, column, row;  /* of the picture; of the grid */
     bool plain;             /* the network does not get it */
     float *rgb;
-    uint8_t *mask;          /* 1 in holes, 2 in what is filled before, 3 in what was seen, else 0 */
+    uint8_t *mask;          /* WINDOW_HOLE and so on; else 0 */
     const float *result;    /* of the network: three values, from -1 to 1, for each of `near` */
     uint32_t *holes, *near; /* places in order: of holes; of the mask and what is up to REPAIR_FEATHER px from it */
     int hole_count, near_count;

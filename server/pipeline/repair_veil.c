@@ -81,16 +81,14 @@ struct veil {
     bool clear;        /* there is nothing: the piece was taken for damage wrongly */
 };
 
-/* The mask's values: dust and spots; stains. */
-#define VEIL_SPOT 3
-#define VEIL_STAIN 4
+/* Values of the mask, besides the kinds': */
 #define VEIL_PIECE 252 /* that is looked at */
 #define VEIL_OVER 253  /* that was */
 
 /* Of spots and stains: there is nothing under scratches and cracks, and what somebody has painted is to go. */
 static bool veil_kind(uint8_t value)
 {
-    return value == VEIL_SPOT || value == VEIL_STAIN;
+    return value == 1 + DEFECT_DUST || value == 1 + DEFECT_STAIN;
 }
 
 static const uint8_t *veil_row(const struct veil *v, const uint8_t *plane, int y)
@@ -341,7 +339,7 @@ static bool veil_judge(struct veil *v, float *ratios)
     float channel;
     const float rough = sqrtf(all.out.rough[3] / all.out.count), share = ratios[count / 2],
                 most = veil_most_of(&all.in, &all.out, &channel);
-    const bool open = v->piece.kind == VEIL_SPOT && count >= VEIL_OPEN_CELLS &&
+    const bool open = v->piece.kind == 1 + DEFECT_DUST && count >= VEIL_OPEN_CELLS &&
                       (float)same > VEIL_OPEN * (float)count && (share > VEIL_CLEAR || rough < VEIL_ROUGH);
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
     if (open || rough <= VEIL_ROUGH)

@@ -138,7 +138,7 @@ static void window_split(const float *restrict row, const uint8_t *restrict hole
 {
     float *restrict red = rgb, *restrict green = red + plane, *restrict blue = green + plane;
     for (int x = 0; x < count; x++) {
-        const float known = holes[x] != 1;
+        const float known = holes[x] != WINDOW_HOLE;
         weight[x] = known;
         red[x] = known * row[3 * x];
         green[x] = known * row[3 * x + 1];
@@ -151,6 +151,8 @@ int fill_inside(const struct fill_window *w, int y)
     const int there = w->picture->width - w->x, width = w->cut->width;
     return w->y + y >= w->picture->height ? 0 : there < width ? there : width;
 }
+
+_Static_assert(WINDOW_HOLE + 1 == WINDOW_INNER && WINDOW_INNER + 1 == WINDOW_SEEN, "window_holes counts them up");
 
 static void window_holes(uint8_t *restrict holes, const uint8_t *restrict mask, int count)
 {
@@ -165,7 +167,7 @@ static void window_mask(struct fill_window *w, int y)
     uint8_t *holes = w->mask + (size_t)y * (size_t)width;
     if (inside)
         window_holes(holes, w->mask_of + (size_t)(w->y + y) * (size_t)w->picture->width + (size_t)w->x, inside);
-    memset(holes + inside, 1, (size_t)(width - inside));
+    memset(holes + inside, WINDOW_HOLE, (size_t)(width - inside));
     w->lefts[y] = width;
     w->rights[y] = -1;
     w->hole_ends[y] = 0;
@@ -173,7 +175,7 @@ static void window_mask(struct fill_window *w, int y)
         if (holes[x]) {
             w->lefts[y] = w->rights[y] < 0 ? (int)x : w->lefts[y];
             w->rights[y] = (int)x;
-            w->hole_ends[y] += holes[x] == 1;
+            w->hole_ends[y] += holes[x] == WINDOW_HOLE;
         }
 }
 
@@ -403,7 +405,7 @@ void fill_list(struct fill_window *w, int y, bool smooth)
         int from, to, rows, count = fill_window_first(w->hole_ends, y);
         const uint8_t *holes = w->mask + (size_t)y * (size_t)width, *sum = window_near(w, y, &from, &to, &rows);
         for (size_t x = 0; count < w->hole_ends[y] && (x = defect_clear(holes, x, (size_t)width)) < (size_t)width; x++)
-            if (holes[x] == 1)
+            if (holes[x] == WINDOW_HOLE)
                 w->holes[count++] = (uint32_t)(y * width + (int)x);
         w->near_ends[y] = 0;
         for (size_t x = (size_t)from; sum && (x = defect_clear(sum, x, (size_t)to + 8)) <= (size_t)to; x++)
@@ -443,7 +445,7 @@ void fill_take(struct fill_window *w, int y)
             const float v = *from++, above = v > -1 ? v : -1;
             w->rgb[c * w->cut->pixels + (int)w->near[i]] = ((above < 1 ? above : 1) + 1) * 127.5f;
         }
-        if (w->mask[w->near[i]] > 1)
+        if (w->mask[w->near[i]] > WINDOW_HOLE)
             window_keep(w, (int)w->near[i]);
     }
 }
@@ -471,7 +473,7 @@ void fill_smooth(struct fill_window *w)
 static void window_known(const struct fill_window *w, int y, int end)
 {
     for (int i = fill_window_first(w->near_ends, y); i < w->near_ends[end - 1]; i++)
-        if (w->mask[w->near[i]] != 1)
+        if (w->mask[w->near[i]] != WINDOW_HOLE)
             window_keep(w, (int)w->near[i]);
 }
 
