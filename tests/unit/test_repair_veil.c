@@ -23,12 +23,20 @@ struct veiled {
     float rgb[3];        /* the veil's colour */
     uint8_t kind;        /* in the mask */
     bool takes;          /* it has no light of its own */
-    double most; /* levels that what is deep inside may differ from the truth, as a deviation; 0: it is filled */
+    double most;  /* levels that what is deep inside may differ from the truth, as a deviation; 0: it is filled */
+    bool blurred; /* only what is coarse is seen under it, but that is strong */
 };
 
 static bool veil_at(int x, int y, int more)
 {
     return hypot(x - 130, y - 120) < 70 + more || (x > 250 - more && y > 150 - more && y < 190 + more);
+}
+
+/* What the picture has of fine texture at a place. */
+static float texture(int x, int y, unsigned *seed)
+{
+    const float noise = (float)(picture_random(seed) % 1000) / 1000 - 0.5f;
+    return 25 * sinf((float)(x + y) / 3) + 30 * noise;
 }
 
 /* A picture with texture at all scales, which the veil does not have. */
@@ -37,9 +45,9 @@ static void truth_of(const struct veiled *of, float *rgb)
     unsigned seed = 5;
     for (int i = 0; i < W * H; i++) {
         const int x = i % W, y = i / W;
-        const float noise = (float)(picture_random(&seed) % 1000) / 1000 - 0.5f,
-                    light = 120 + 20 * sinf((float)x / 29) * cosf((float)y / 33) + 25 * sinf((float)(x + y) / 3) +
-                            30 * noise;
+        const float waves = of->blurred ? 60 : 20, fine = texture(x, y, &seed),
+                    light = 120 + waves * sinf((float)x / 29) * cosf((float)y / 33) +
+                            (of->blurred && veil_at(x, y, 0) ? 0.3f : 1) * fine;
         for (int c = 0; c < 3; c++)
             rgb[3 * i + c] = light + (of->colours ? 20 * sinf((float)(x + 60 * c) / 50) : 0);
     }
@@ -69,19 +77,20 @@ static void test_veils(void **state)
 {
     (void)state;
     static const struct veiled cases[] = {
-        {"tape over a gray print", 3, 8, false, 0.35f, 0.25f, {184, 140, 56}, STAIN, false, 5.5},
-        {"brown stain", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 5.5},
-        {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, 3, false, 5.5},
-        {"bleached, gray", 1, 8, false, 0.3f, 0, {240, 240, 240}, STAIN, false, 5.5},
-        {"tea on a gray print", 3, 8, false, 1, 0, {220, 170, 110}, STAIN, true, 6},
-        {"tea, uneven", 3, 8, false, 0.8f, 0.25f, {220, 170, 110}, STAIN, true, 6},
-        {"tea in colours", 3, 8, true, 1, 0, {220, 190, 150}, STAIN, true, 6},
-        {"16 bits", 3, 16, true, 0.3f, 0, {200, 180, 150}, STAIN, false, 5.5},
-        {"no damage", 3, 8, true, 0, 0, {0, 0, 0}, STAIN, false, 0.5},
-        {"hides all", 3, 8, true, 1, 0, {230, 225, 210}, STAIN, false, 0},
-        {"hides nearly all", 3, 8, true, 0.8f, 0, {60, 60, 60}, STAIN, false, 0},
-        {"a torn part", 3, 8, true, 0.4f, 0, {115, 77, 31}, CRACK, false, 0},
-        {"painted over by the user", 3, 8, true, 0.4f, 0, {115, 77, 31}, DEFECT_GIVEN, false, 0},
+        {"tape over a gray print", 3, 8, false, 0.35f, 0.25f, {184, 140, 56}, STAIN, false, 5.5, false},
+        {"brown stain", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 5.5, false},
+        {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, 3, false, 5.5, false},
+        {"bleached, gray", 1, 8, false, 0.3f, 0, {240, 240, 240}, STAIN, false, 5.5, false},
+        {"tea on a gray print", 3, 8, false, 1, 0, {220, 170, 110}, STAIN, true, 6, false},
+        {"tea, uneven", 3, 8, false, 0.8f, 0.25f, {220, 170, 110}, STAIN, true, 6, false},
+        {"tea in colours", 3, 8, true, 1, 0, {220, 190, 150}, STAIN, true, 6, false},
+        {"16 bits", 3, 16, true, 0.3f, 0, {200, 180, 150}, STAIN, false, 5.5, false},
+        {"no damage", 3, 8, true, 0, 0, {0, 0, 0}, STAIN, false, 0.5, false},
+        {"that blurs", 3, 8, false, 0.3f, 0, {184, 140, 56}, STAIN, false, 11, true},
+        {"hides all", 3, 8, true, 1, 0, {230, 225, 210}, STAIN, false, 0, false},
+        {"hides nearly all", 3, 8, true, 0.8f, 0, {60, 60, 60}, STAIN, false, 0, false},
+        {"a torn part", 3, 8, true, 0.4f, 0, {115, 77, 31}, CRACK, false, 0, false},
+        {"painted over by the user", 3, 8, true, 0.4f, 0, {115, 77, 31}, DEFECT_GIVEN, false, 0, false},
     };
     float *truth = malloc(3 * W * H * sizeof *truth);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -132,7 +141,7 @@ static void test_veils(void **state)
 static void test_sent(void **state)
 {
     (void)state;
-    static const struct veiled stain = {"", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 0};
+    static const struct veiled stain = {"", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 0, false};
     float *truth = malloc(3 * W * H * sizeof *truth);
     truth_of(&stain, truth);
     for (int white = 0; white < 2; white++) {
