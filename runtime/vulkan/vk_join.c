@@ -84,8 +84,9 @@ static void join_shuffle(struct node *conv, struct node *shuffle)
 
 /* Whether the node doubles a picture by nearest neighbour, and the next one adds that to something of its size, where
  * nobody else sees it. */
-static bool joins_sum(const struct graph *graph, int enlarge)
+static bool joins_sum(const struct vk_build *build, int enlarge)
 {
+    const struct graph *graph = build->graph;
     const struct node *node = &graph->nodes[enlarge], *add = node + 1;
     if (node->kind != OP_RESIZE || node->args.resize.mode != RESIZE_NEAREST || enlarge + 1 == graph->node_count ||
         add->kind != OP_ADD || !join_same_view(add->in[OP_X], node->out) || add->out.tensor == node->out.tensor ||
@@ -93,7 +94,8 @@ static bool joins_sum(const struct graph *graph, int enlarge)
         return false;
     const struct tensor *x = graph_tensor_of(graph, node->in[OP_X]), *large = graph_tensor_of(graph, node->out);
     return large->role == TENSOR_TEMP && join_touching(graph, node->out.tensor) == 2 && large->h == 2 * x->h &&
-           large->w == 2 * x->w && x->role != TENSOR_CONSTANT && add->out.tensor != node->in[OP_X].tensor;
+           large->w == 2 * x->w && x->role != TENSOR_CONSTANT && add->out.tensor != node->in[OP_X].tensor &&
+           vk_plan_halves(build, node->in[OP_X]) == vk_plan_halves(build, node->out);
 }
 
 /* Whether the view is written only by nodes before that one. */
@@ -198,7 +200,7 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
     for (int i = 0; i + 1 < graph->node_count; i++) {
         const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
         const int shifted = join_shift_to(build, i), with = shuffles ? i + 1 : join_transform_of(build, i);
-        const bool sums = shifted < 0 && joins_sum(graph, i);
+        const bool sums = shifted < 0 && joins_sum(build, i);
         if (with < 0 && shifted < 0 && !sums)
             continue;
         if (!*out) {

@@ -1,5 +1,5 @@
-/* What the Vulkan backend does together (vk_join.h), mostly where convolutions run on matrices, without a device: which nodes
- * are joined and what becomes of them, and each reason for which they are not. */
+/* What the Vulkan backend does together (vk_join.h), mostly where convolutions run on matrices, without a device: which
+ * nodes are joined and what becomes of them, and each reason for which they are not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,7 +201,7 @@ struct shuffle {
     int factor, channels; /* none: 2, 3 */
     enum activation activation;
     float gain, scale; /* none: 1 */
-    int beside; /* channels of another segment of the larger picture; none: it has one */
+    int beside;        /* channels of another segment of the larger picture; none: it has one */
     bool residual, conv_residual, modulated, styled, output, read, apart, fp32;
 };
 
@@ -370,7 +370,7 @@ static void test_shifts(void **state)
 struct sum {
     const char *what;
     bool joined;
-    bool bilinear, odd, output, read, second, apart, in_place, no_matrix;
+    bool bilinear, odd, output, read, second, apart, in_place, no_matrix, fp32;
 };
 
 static const struct sum sums[] = {
@@ -383,6 +383,7 @@ static const struct sum sums[] = {
     {"as residual 1", .second = true},
     {"not right behind", .apart = true},
     {"into what was enlarged", .in_place = true},
+    {"enlarged in fp32", .fp32 = true},
 };
 
 static void test_sum(const struct sum *form)
@@ -399,6 +400,7 @@ static void test_sum(const struct sum *form)
     struct node *node = graph_node(graph, OP_RESIZE, large);
     node->in[OP_X] = x;
     node->args.resize.mode = form->bilinear ? RESIZE_BILINEAR : RESIZE_NEAREST;
+    graph->tensors[large.tensor].fp32 = form->fp32;
     if (form->apart)
         conv(graph, x, tensor(graph, TENSOR_OUTPUT, 1, &channels));
     node = graph_node(graph, OP_ADD, form->in_place ? large : out);
