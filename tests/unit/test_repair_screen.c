@@ -21,7 +21,7 @@ enum { W = 402, H = 301 };
 
 static struct image *blank(void)
 {
-    struct image *image;
+    struct image *image = NULL;
     struct error err = ERROR_INIT;
     assert_int_equal(image_create(&image, W, H, 3, 8, false, &err), OK);
     return image;
@@ -125,7 +125,7 @@ static int likely(const struct image *image, const uint8_t *level, const uint8_t
 static struct image *printed(const char *name, double pitch)
 {
     struct file file;
-    struct image *image;
+    struct image *image = NULL;
     struct error err = ERROR_INIT;
     if (file_map(&file, shared_path("photos/%s", name), &err) ||
         codec_decode(file.data, file.size, 0, &image, NULL, &err))
