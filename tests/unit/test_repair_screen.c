@@ -158,7 +158,7 @@ static void test_damage(void **state)
     static const struct {
         const char *name;
         double pitch;
-    } photos[] = {{"one_face_2.jpg", 4}, {"one_face.jpg", 6}, {"scene_plants.png", 4}};
+    } photos[] = {{"one_face_2.jpg", 4}, {"aligned_face.png", 4}, {"scene_plants.png", 4}};
     if (!shared_present() || access("models/starter/starter_damage.safetensors", R_OK))
         skip();
     struct worker_context own = {.device = restoration_worker.device, .store = models_of("models/starter", NULL)};
