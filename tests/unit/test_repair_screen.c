@@ -1,4 +1,5 @@
-/* Prints in a screen of dots: which pictures are taken for one, and that dots are no damage there, but scratches are. */
+/* Prints in a screen of dots: which pictures are taken for one, and that dots are no damage there, but scratches are.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,8 +61,7 @@ static struct image *print(unsigned seed, double pitch, const double angles[3])
         for (int x = 0; x < W; x++) {
             const double gray = waves(seed, x, y);
             for (int c = 0; c < 3; c++)
-                sample(image, x, y)[c] =
-                    (uint8_t)(20 + 200 * dots(gray, x, y, pitch, angles[c] * 3.14159265 / 180));
+                sample(image, x, y)[c] = (uint8_t)(20 + 200 * dots(gray, x, y, pitch, angles[c] * 3.14159265 / 180));
         }
     return image;
 }
