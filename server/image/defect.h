@@ -79,8 +79,8 @@ enum error_code defect_follow(const uint8_t *mask, uint8_t value, const uint8_t 
 /* How many of a mask's pixels have each value but 0, for which it says 0. Returns their sum. */
 uint64_t defect_count(const uint8_t *mask, int width, int height, uint64_t counts[DEFECT_GIVEN + 1]);
 
-/* The first of a row's pixels from x on whose level may be `from` or more: eight at a time are passed over. Or `width`.
- */
+/* From x on, the first of a row's pixels whose level may be `from` or more, to within eight; or `width`, or a few
+ * before it. */
 int defect_next(const uint8_t *level, int x, int width, uint8_t from);
 
 /* From `at` on, the first of a mask's pixels that may not be 0, to within eight; or `count`, or a few before it. */
