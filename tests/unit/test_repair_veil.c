@@ -13,7 +13,7 @@
 #include "tests/common/picture.h"
 #include "tests/common/restoration.h"
 
-enum { W = 320, H = 256, STAIN = 4, CRACK = 2 };
+enum { W = 320, H = 256, STAIN = 1 + DEFECT_STAIN, CRACK = 1 + DEFECT_CRACK, SPOT = 1 + DEFECT_DUST };
 
 struct veiled {
     const char *name;
@@ -79,7 +79,7 @@ static void test_veils(void **state)
     static const struct veiled cases[] = {
         {"tape over a gray print", 3, 8, false, 0.35f, 0.25f, {184, 140, 56}, STAIN, false, 5.5, false},
         {"brown stain", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 5.5, false},
-        {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, 3, false, 5.5, false},
+        {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, SPOT, false, 5.5, false},
         {"bleached, gray", 1, 8, false, 0.3f, 0, {240, 240, 240}, STAIN, false, 5.5, false},
         {"tea on a gray print", 3, 8, false, 1, 0, {220, 170, 110}, STAIN, true, 6, false},
         {"tea, uneven", 3, 8, false, 0.8f, 0.25f, {220, 170, 110}, STAIN, true, 6, false},
@@ -189,7 +189,7 @@ static void test_open(void **state)
         for (int i = 0; i < W * H; i++) {
             const int x = i % W, y = i / W;
             const bool spot = x > 100 && x < 180 && y > 90 && y < 150, cloth = open && y > 90;
-            mask[i] = spot ? 3 : 0;
+            mask[i] = spot ? SPOT : 0;
             memset(pixels + 3 * i, (spot || cloth ? 235 : 60 + x / 16) + (int)(picture_random(&seed) % 7), 3);
         }
         memcpy(before, pixels, 3 * W * H);
