@@ -376,6 +376,61 @@ def tape(p, flag):
     p.paint(p.some(flag, make), torch.where(column(p.c.flag(0.7)), yellow, p.colour(0.8)), STAIN)
 
 
+def dimmed(p, thick):
+    """What thickness N×1×s×s of something brown, yellow, gray or of any colour lets through of each channel."""
+    c = p.c
+    brown = torch.tensor([0.3, 0.6, 1.2], device=p.device).reshape(1, 3, 1, 1) * torch.exp(0.25 * c.normal(3, 1, 1))
+    other = torch.where(column(c.flag(0.5)), 0.7 + 0 * brown, torch.exp(0.6 * c.normal(3, 1, 1)))
+    return torch.exp(-thick * torch.where(column(c.flag(0.7)), brown, other))
+
+
+def veils(p, flag):
+    """Tea, water and bleach: blots, splashes and the rings of cups, which dim the picture or make it pale, evenly within a
+    sharp or soft edge, with a thin darker rim."""
+
+    def make(c):
+        y, x = places(p.side, p.device)
+        field = fractal(c, 2, p.side, 5, 0.45) * column(c.uniform(0.4, 1)) + column(c.uniform(-1.4, -0.3))
+        v, u = (w - column(c.uniform(0, 1) * p.side) for w in (y, x))
+        size = column(c.log_uniform(0.06, 0.3) * p.side)
+        far = torch.sqrt(v**2 + u**2) / size + 0.12 * smooth(c, 6, p.side) + 0.015 * smooth(c, 40, p.side)
+        ring = column(c.uniform(0.03, 0.15)) - (far - 1).abs() - 0.2 * (smooth(c, 4, p.side) - 1).clamp(min=0)
+        shape = column(c.index(0.45, 0.35, 0.2))
+        field = torch.where(shape == 0, field, torch.where(shape == 1, 1 - far, 3 * ring))
+        edge = column(c.log_uniform(8, 150))
+        body = torch.sigmoid(field * edge)
+        wide = column(c.log_uniform(0.01, 0.08))
+        rim = torch.exp(-((field - wide) / wide) ** 2) * column(c.flag(0.7) * c.uniform(0.2, 1.2))
+        within = (1 + 0.3 * fractal(c, 4, p.side, 4)).clamp(min=0.2)
+        return (body * within + rim) * (body > 0.02) * column(c.log_uniform(0.2, 1.0))
+
+    light = column(p.c.flag(0.25))
+    through = dimmed(p, p.some(flag, make))
+    p.veil(torch.where(light, through.flip(1), through), light, STAIN)  # what is bleached turns yellow or red
+
+
+def strips(p, flag):
+    """Clear tape, turned any way, of any length: it dims, is a little hazy, and is darker along its sides; its ends are torn
+    or cut."""
+
+    def make(c):
+        y, x = places(p.side, p.device)
+        angle = column(torch.where(c.flag(0.5), torch.round(c.uniform(0, 4)) * math.pi / 2 + 0.1 * c.normal(),
+                                   c.uniform(0, 2 * math.pi)))
+        v, u = y - column(c.uniform(0, 1) * p.side), x - column(c.uniform(0, 1) * p.side)
+        across = (v * torch.cos(angle) - u * torch.sin(angle)).abs() - column(c.log_uniform(0.02, 0.08) * p.side)
+        along = (v * torch.sin(angle) + u * torch.cos(angle)).abs() - column(c.log_uniform(0.06, 0.8) * p.side)
+        torn = column(torch.where(c.flag(0.5), c.uniform(0.5, 4), 0)) * (smooth(c, 48, p.side) + smooth(c, 96, p.side))
+        inside = (0.5 - torch.maximum(across, along + torn)).clamp(0, 1)
+        side = torch.exp(across.clamp(max=0) / column(c.log_uniform(1, 12))) * column(c.flag(0.6) * c.uniform(0, 0.8))
+        return inside * (1 + 0.2 * fractal(c, 6, p.side, 3) + side).clamp(min=0.2) * column(c.log_uniform(0.12, 0.7))
+
+    thick = p.some(flag, make)
+    haze = thick * column(p.c.flag(0.6) * p.c.uniform(0, 0.4))
+    p.veil(dimmed(p, thick), torch.zeros_like(haze) > 0, STAIN)
+    p.paint(haze, p.colour(0.8), STAIN)
+
+
 def fingerprints(p, flag):
     def make(c):
         y, x = places(p.side, p.device)
@@ -420,7 +475,7 @@ SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
          ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25),
-         ("even", THIN, 0.3))
+         ("even", THIN, 0.3), ("veils", STAIN, 0.12), ("strips", STAIN, 0.08))
 WHOLE = 0.4  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
@@ -428,7 +483,7 @@ TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DU
 
 # Most worn prints have a hair and nothing else: a faint line must be found without other damage that speaks for it. So many
 # pictures have one kind alone, this often each.
-ALONE, ALONE_KINDS = 0.5, (0.42, 0.25, 0.25, 0.08)
+ALONE, ALONE_KINDS = 0.5, (0.38, 0.24, 0.25, 0.13)
 
 
 def harm(p, masks, damaged, only=None, entire=False):
@@ -467,6 +522,8 @@ def harm(p, masks, damaged, only=None, entire=False):
     if entire:
         blots(p, has["blots"])
         even_lines(p, has["even"])
+        veils(p, has["veils"])
+        strips(p, has["strips"])
         for its in (THIN, DUST):
             real(p, masks, its, damaged & (~alone | (kind == its)) & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
 

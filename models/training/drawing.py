@@ -93,7 +93,8 @@ def limbs(p, planes, c, owner, path, length, kinks, wide, strength, counts):
 
 
 class Painter:
-    """Draws on pictures of one batch. paint() mixes a colour in and keeps what it hid and of which kind it was."""
+    """Draws on pictures of one batch. paint() mixes a colour in and veil() dims; what they hid is kept, and of which kind it
+    was."""
 
     def __init__(self, picture, generator):
         self.x, self.generator = picture, generator
@@ -111,9 +112,17 @@ class Painter:
         opacity = opacity.clamp(0, 1)
         self.x = self.x + (colour - self.x) * opacity
         if kind is not None:
-            self.opacity = 1 - (1 - self.opacity) * (1 - opacity)
-            self.kind = torch.where((opacity > self.most) & (opacity > 0.03), float(kind), self.kind)
-            self.most = torch.maximum(self.most, opacity)
+            self.hide(opacity, kind)
+
+    def veil(self, through, light, kind):
+        """Takes light away, as tea does: of each colour the share `through` is left; or darkness, where light is set."""
+        self.x = torch.where(light, 1 - (1 - self.x) * through, self.x * through)
+        self.hide(1 - through.amin(1, keepdim=True), kind)
+
+    def hide(self, opacity, kind):
+        self.opacity = 1 - (1 - self.opacity) * (1 - opacity)
+        self.kind = torch.where((opacity > self.most) & (opacity > 0.03), float(kind), self.kind)
+        self.most = torch.maximum(self.most, opacity)
 
     def some(self, flag, make):
         """make(Chance of so many) for the pictures of flag; nothing elsewhere."""
