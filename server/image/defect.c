@@ -220,10 +220,12 @@ struct defect_shape {
     double n, x, y, xx, xy, yy;
 };
 
-/* A line's px: at least so long, so wide and, on the mean square, so far from straight at most. */
-#define DEFECT_LONG 32
+/* A line's px: at least so long, so wide and, on the mean square, so far from straight at most, or by such a share of
+ * its length. */
+#define DEFECT_LONG 22
 #define DEFECT_WIDE 3
 #define DEFECT_BENT 1.2
+#define DEFECT_BENT_SHARE 0.03
 
 static void defect_place(struct defect_shape *shape, const struct defect_run *run, int y)
 {
@@ -242,7 +244,8 @@ static bool defect_is_line(const struct defect_shape *shape)
     const double n = shape->n, x = shape->x / n, y = shape->y / n, xx = shape->xx / n - x * x,
                  xy = shape->xy / n - x * y, yy = shape->yy / n - y * y;
     const double half = (xx + yy) / 2, apart = hypot((xx - yy) / 2, xy), length = sqrt(12 * (half + apart)) + 1;
-    return length >= DEFECT_LONG && n <= DEFECT_WIDE * length && half - apart <= DEFECT_BENT * DEFECT_BENT;
+    const double bent = fmax(DEFECT_BENT, DEFECT_BENT_SHARE * length);
+    return length >= DEFECT_LONG && n <= DEFECT_WIDE * length && half - apart <= bent * bent;
 }
 
 /* Nothing counts but lines. */

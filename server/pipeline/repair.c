@@ -17,14 +17,14 @@
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. Huge things
  * that are no damage stayed below 0.4 (thin lines) and 0.65 (others) there. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {114, 174, 0.7f, 0.7f}},
+    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 160, 0.7f, 0.65f}, {114, 165, 0.55f, 0.55f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
     .least = 8};
 /* Damage seldom comes alone: where a speck or two thin lines are sure, less sure specks count, too. */
 static const struct defect_rule repair_dusty = {
-    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {114, 174, 0.7f, 0.7f}},
+    .kinds = {{114, 172, 0.42f, 0.4f}, {134, 159, 0.55f, 0.7f}, {130, 155, 0.6f, 0.65f}, {114, 165, 0.55f, 0.55f}},
     .sure = 0.35f,
     .large = 0.001f,
     .huge = 0.01f,
@@ -42,14 +42,14 @@ static const struct defect_rule repair_worn = {
     .large = 0.001f,
     .huge = 0.01f,
     .least = 3};
-/* And so does a line of which two fifths have a probability of 0.012 (58), if it is long and straight. */
-static const struct defect_rule repair_line = {
-    .kinds = {{30, 58, 0.4f, 0.4f}, {255, 255, 1, 1}, {255, 255, 1, 1}, {255, 255, 1, 1}},
-    .sure = 0.4f,
-    .large = 1,
-    .least = 30,
-    .more = true,
-    .line = true};
+/* And so does a line of which two fifths have a probability of 0.012 (58), if it is long and straight; or of 0.035
+ * (75), where what is less likely joins it to others. */
+#define REPAIR_LINE(low, high)                                                                                         \
+    {                                                                                                                  \
+        .kinds = {{low, high, 0.4f, 0.4f}, {255, 255, 1, 1}, {255, 255, 1, 1}, {255, 255, 1, 1}}, .sure = 0.4f,        \
+        .large = 1, .least = 30, .more = true, .line = true                                                            \
+    }
+static const struct defect_rule repair_lines[] = {REPAIR_LINE(50, 75), REPAIR_LINE(30, 58)};
 /* repair=true: somebody says that there is damage, but none is sure. Where some is, repair_many adds to it: what is
  * less likely is then more often the picture's own. */
 static const struct defect_rule repair_all = {
@@ -153,8 +153,8 @@ static enum error_code repair_judge(const struct restoration *r, const struct de
         code = defect_find(map, stage, mask, counts, err);
     if (code == OK && all && stage != &repair_worn)
         code = defect_find(map, &asked, mask, counts, err);
-    if (code == OK && stage == &repair_worn)
-        code = defect_find(map, &repair_line, mask, counts, err);
+    for (size_t i = 0; i < sizeof repair_lines / sizeof repair_lines[0] && code == OK && stage == &repair_worn; i++)
+        code = defect_find(map, &repair_lines[i], mask, counts, err);
     if (code == OK && counts->highest >= repair_core.kinds[DEFECT_THIN].low) /* the least that it asks for */
         code = defect_find(map, &repair_core, mask, counts, err);
     if (code == OK && !all && repair_any(counts) && repair_page(r->picture, map->level, stage)) {

@@ -41,6 +41,10 @@
 #define VEIL_UNEVEN 1.9f
 #define VEIL_MORE 0.13f
 #define VEIL_LESS 0.2f
+/* The latter does not count where the outside has so many levels of roughness and the cells' quarters are so alike:
+ * what hides, all over alike, would be smooth. */
+#define VEIL_EVEN 1.5f
+#define VEIL_ROUGH_EVEN 8.0f
 /* The cells' means outside must differ by so many levels, and those inside be as like them as this correlation says, to
  * tell the contrast. */
 #define VEIL_SPREAD 15.0
@@ -344,9 +348,10 @@ static bool veil_judge(struct veil *v, float *ratios)
     v->clear = open || (share > VEIL_CLEAR && veil_step(&all.in, &all.out) < VEIL_SAME);
     if (open || rough <= VEIL_ROUGH)
         return open;
+    const bool even = rough > VEIL_ROUGH_EVEN && ratios[count * 3 / 4] < VEIL_EVEN * ratios[count / 4];
     return (sure && share < VEIL_ROUGHER) ||
            (share > VEIL_DARKEST && share < VEIL_CLEAREST && ratios[count * 3 / 4] < VEIL_UNEVEN * ratios[count / 4] &&
-            share < most + VEIL_MORE && share > channel - VEIL_LESS);
+            share < most + VEIL_MORE && (share > channel - VEIL_LESS || even));
 }
 
 /* ---- without the veil -------------------------------------------------------------------------------------------- */

@@ -271,10 +271,16 @@ static void test_lines(void **state)
         double slope, bend; /* px down for each across; and in all, in its middle */
         bool kind, held;
     } lines[] = {
-        {"flat", true, 50, 1, 0, 0, false, false},          {"slanted", true, 50, 2, 0.7, 0, false, false},
-        {"rather bent", true, 50, 2, 0.3, 3, false, false}, {"bent", false, 50, 2, 0.3, 12, false, false},
-        {"short", false, 24, 2, 0.3, 0, false, false},      {"wide", false, 50, 6, 0, 0, false, false},
-        {"a crack", false, 50, 2, 0.3, 0, true, false},     {"from the mask on", false, 50, 2, 0.7, 0, false, true},
+        {"flat", true, 50, 1, 0, 0, false, false},
+        {"slanted", true, 50, 2, 0.7, 0, false, false},
+        {"rather bent", true, 50, 2, 0.3, 3, false, false},
+        {"bent", false, 50, 2, 0.3, 12, false, false},
+        {"short", false, 18, 2, 0.3, 0, false, false},
+        {"wide", false, 50, 6, 0, 0, false, false},
+        {"a crack", false, 50, 2, 0.3, 0, true, false},
+        {"from the mask on", false, 50, 2, 0.7, 0, false, true},
+        {"bent as much, but longer", true, 74, 2, 0.3, 6, false, false},
+        {"bent by 6", false, 40, 2, 0.3, 6, false, false},
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (int turned = 0; turned < 2; turned++) {
