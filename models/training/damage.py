@@ -475,7 +475,8 @@ SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
          ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06), ("blots", DUST, 0.25),
-         ("even", THIN, 0.3), ("veils", STAIN, 0.12), ("strips", STAIN, 0.08))
+         ("even", THIN, 0.3))
+DIMMED = (("veils", STAIN, 0.12), ("strips", STAIN, 0.08))  # where it is asked for, too
 WHOLE = 0.4  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
@@ -496,12 +497,12 @@ def harm(p, masks, damaged, only=None, entire=False):
     if entire:
         alone, kind = c.flag(ALONE), c.index(*ALONE_KINDS)
     if only is None:
-        for name, its, share in SORTS:
+        for name, its, share in SORTS + (DIMMED if entire else ()):
             has[name] = damaged & torch.where(alone, (kind == its) & c.flag(0.3 + share), c.flag(share))
     else:
         names = TEST_SORTS[only]
         which = c.index(*[1.0] * len(names))
-        for name, _, _ in SORTS:
+        for name, _, _ in SORTS + DIMMED:
             has[name] = damaged & (which == names.index(name)) if name in names else damaged & False
     stains(p, has["stains"])
     mould(p, has["mould"])
