@@ -80,7 +80,7 @@ static void test_veils(void **state)
         {"tape over a gray print", 3, 8, false, 0.35f, 0.25f, {184, 140, 56}, STAIN, false, 5.5, false},
         {"brown stain", 3, 8, true, 0.4f, 0, {115, 77, 31}, STAIN, false, 5.5, false},
         {"the same taken for a spot", 3, 8, true, 0.4f, 0, {115, 77, 31}, SPOT, false, 5.5, false},
-        {"as light as the picture", 3, 8, false, 0.5f, 0, {120, 112, 100}, STAIN, false, 6, false},
+        {"as light as the picture", 3, 8, false, 0.5f, 0, {120, 112, 100}, STAIN, false, 5, false},
         {"bleached, gray", 1, 8, false, 0.3f, 0, {240, 240, 240}, STAIN, false, 5.5, false},
         {"tea on a gray print", 3, 8, false, 1, 0, {220, 170, 110}, STAIN, true, 6, false},
         {"tea, uneven", 3, 8, false, 0.8f, 0.25f, {220, 170, 110}, STAIN, true, 6, false},
